@@ -8,7 +8,7 @@ from offbook import Tool
 from offbook.errors import DeadlineExceeded, OffbookError, RunError, ScriptMismatch, UsageError
 from offbook.people import allow, deny, person
 from offbook.protocols import AgUi
-from offbook.protocols.ag_ui_run import apply_patch
+from offbook.protocols.ag_ui_subject import apply_patch
 from offbook.runs import drive
 from offbook.sources.playbook import call, fail, say, when
 from offbook.testing import SubjectConformance

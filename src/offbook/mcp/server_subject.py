@@ -49,7 +49,7 @@ from offbook.exchange.people import Allow, Deny, PersonQuestion
 from offbook.mcp.http_sessions import bridge_command
 from offbook.mcp.server_session import PROTOCOL_VERSIONS, read_block
 from offbook.subjects.process import isolated_env
-from offbook.subjects.rpc_process import RpcProcess
+from offbook.subjects.rpc_process import ProtocolRules, RpcProcess
 from offbook.subjects.subject import PlainSubject
 from offbook.subjects.tool_watch import ToolWatch
 from offbook.trace.events import AgentEndData, AgentStartData, ProcessStartData, Verdict
@@ -59,11 +59,8 @@ if TYPE_CHECKING:
     from offbook.subjects.subject import ModelAccess, RunContext
 
 DEADLINE = 30.0  # seconds for the response to one request
-CLOSE_GRACE = 2.0
 MAX_PAGES = 1000
 CALL = "tools/call"
-STDERR_LIMIT = 16_384
-LINES_SHOWN = 12
 TOOL_NAME = r"[A-Za-z0-9_.\-/]{1,128}"
 BROKEN = {INTERNAL_ERROR, INVALID_REQUEST, PARSE_ERROR}  # any other error is a rejection
 BLOCK_FIELDS = {
@@ -122,6 +119,7 @@ class McpServer(PlainSubject):
         self.error: Exception | None = None
         self._history = History()
         self._undo: list[Callable[[], None]] = []
+        self._rules = ProtocolRules()
         self._process = RpcProcess("the MCP server", self._respond)
 
     # --- The process
@@ -134,7 +132,8 @@ class McpServer(PlainSubject):
         home = Path(tempfile.mkdtemp(prefix="offbook-home-"))
         self._undo.append(lambda: shutil.rmtree(home, ignore_errors=True))
         extra = {**context.proxy_env(self._env), **context.hub.variables, **self._env}
-        self._process = RpcProcess("the MCP server", self._respond)
+        self._rules = ProtocolRules()
+        self._process = RpcProcess("the MCP server", self._respond, rules=self._rules)
         context.hub.emit_data(ProcessStartData(self._command))
         self._process.start(self._command, cwd=context.cwd, env=isolated_env(home, extra))
         client = {"name": "offbook", "version": VERSION}
@@ -148,7 +147,7 @@ class McpServer(PlainSubject):
         )
         self._check_info()
         self._process.notify("notifications/initialized")
-        self._process.expect(await self._request("ping") == {}, "the result of ping must be empty")
+        self._rules.expect(await self._request("ping") == {}, "the result of ping must be empty")
         self.listed = await self._list_tools() if "tools" in self.info["capabilities"] else []
         self._check_tools()
         self.tool_watch.watched.update(tool["name"] for tool in self.listed)
@@ -253,9 +252,7 @@ class McpServer(PlainSubject):
             reply = await self._context.source.reply(request)
             content = {"type": "text", "text": reply.text}
             return {"role": "assistant", "content": content, "model": reply.model or "offbook"}
-        self._process.problems.append(
-            f"the server sent {method!r}, which the client does not support"
-        )
+        self._rules.broken.append(f"the server sent {method!r}, which the client does not support")
         raise RpcError(f"unknown method {method!r}", METHOD_NOT_FOUND)
 
     async def _ask_person(self, params: JsonObject) -> JsonObject:
@@ -272,28 +269,25 @@ class McpServer(PlainSubject):
     # --- The rules of the protocol
 
     def _raise_problems(self) -> None:
-        if problems := self._process.take_problems():
+        if broken := self._rules.take():
             raise CheckFailed(
-                f"the MCP server breaks the protocol: {'; '.join(problems)}",
+                f"the MCP server breaks the protocol: {broken}",
                 hint="https://modelcontextprotocol.io/specification",
             )
 
     def verdicts(self) -> Iterable[Verdict]:
         """Return the verdicts on all messages of the server, and on its end."""
         yield from self._process.ends
-        if problems := dict.fromkeys(self._process.problems):
-            yield Verdict("MCP protocol", "fail", "; ".join(problems))
-        else:
-            yield Verdict("MCP protocol", "pass", actual=self._process.checked)
+        yield self._rules.verdict("MCP")
 
     def _check_info(self) -> None:
         version = self.info.get("protocolVersion")
-        self._process.expect(version in PROTOCOL_VERSIONS, f"unknown protocol version {version!r}")
+        self._rules.expect(version in PROTOCOL_VERSIONS, f"unknown protocol version {version!r}")
         server = as_object(self.info.get("serverInfo"))
         named = bool(server.get("name")) and "version" in server
-        self._process.expect(named, "serverInfo must have a name and a version")
+        self._rules.expect(named, "serverInfo must have a name and a version")
         capable = isinstance(self.info.get("capabilities"), dict)
-        self._process.expect(capable, "the result of initialize must have capabilities")
+        self._rules.expect(capable, "the result of initialize must have capabilities")
         self._raise_problems()
 
     def _check_fields(self, title: str, value: JsonObject, fields: Mapping[str, str]) -> None:
@@ -301,17 +295,17 @@ class McpServer(PlainSubject):
         for name, kind in fields.items():
             found: object = value.get(name)
             if found is not None:
-                self._process.expect(_is_kind(found, kind), f"{name} of {title} must be {kind}")
+                self._rules.expect(_is_kind(found, kind), f"{name} of {title} must be {kind}")
 
     def _check_block(self, title: str, kind: str, block: JsonObject) -> None:
         fields = BLOCK_FIELDS.get(kind, {})
         for field in fields:
-            self._process.expect(block.get(field) is not None, f"{title} must have {field}")
+            self._rules.expect(block.get(field) is not None, f"{title} must have {field}")
         self._check_fields(title, block, fields)
         if isinstance(block.get("resource"), dict):
             resource = as_object(block["resource"])
             has_content = ("text" in resource) != ("blob" in resource)
-            self._process.expect(
+            self._rules.expect(
                 isinstance(resource.get("uri"), str) and has_content,
                 f"the resource of {title} must have a uri, and a text or a blob",
             )
@@ -325,15 +319,15 @@ class McpServer(PlainSubject):
             page = await self._request("tools/list", params)
             listed, cursor = page.get("tools"), page.get("nextCursor")
             is_list = isinstance(listed, list)
-            self._process.expect(is_list, "the result of tools/list must have a list of tools")
+            self._rules.expect(is_list, "the result of tools/list must have a list of tools")
             for tool in cast("list[object]", listed) if is_list else ():
-                self._process.expect(isinstance(tool, dict), "a tool must be an object")
+                self._rules.expect(isinstance(tool, dict), "a tool must be an object")
                 tools.append(as_object(tool))
             if cursor is None:
                 break
-            self._process.expect(isinstance(cursor, str), "nextCursor must be a text")
+            self._rules.expect(isinstance(cursor, str), "nextCursor must be a text")
             self._raise_problems()
-            self._process.expect(cursor not in seen, f"the cursor {cursor!r} comes twice")
+            self._rules.expect(cursor not in seen, f"the cursor {cursor!r} comes twice")
             self._raise_problems()
             seen.add(cursor)
             params = {"cursor": cursor}
@@ -342,27 +336,27 @@ class McpServer(PlainSubject):
     def _check_tools(self) -> None:
         names = [tool.get("name") for tool in self.listed]
         for name in {str(name) for name in names if names.count(name) > 1}:
-            self._process.problems.append(f"two tools are named {name!r}")
+            self._rules.broken.append(f"two tools are named {name!r}")
         for tool in self.listed:
             name = tool.get("name")
             valid = isinstance(name, str) and re.fullmatch(TOOL_NAME, name) is not None
-            self._process.expect(valid, f"invalid name of a tool: {name!r}")
+            self._rules.expect(valid, f"invalid name of a tool: {name!r}")
             self._check_fields(str(name), tool, TOOL_FIELDS)
             for key in ("inputSchema", "outputSchema"):
                 schema = tool.get(key, {"type": "object"} if key == "outputSchema" else None)
                 typed = isinstance(schema, dict) and cast("Any", schema).get("type") == "object"
-                self._process.expect(typed, f"{key} of {name} must have the type object")
+                self._rules.expect(typed, f"{key} of {name} must have the type object")
                 if typed:
                     try:
                         compile_validator(cast("JsonObject", schema), str(name))
                     except UsageError as error:
-                        self._process.problems.append(f"{key} of {name}: {error.what}")
+                        self._rules.broken.append(f"{key} of {name}: {error.what}")
         self._raise_problems()
 
     def _check_result(self, name: str, result: JsonObject) -> tuple[Content, ...]:
         """Return the content of a result, held against the rules and the schema of its tool."""
         blocks = result.get("content")
-        self._process.expect(
+        self._rules.expect(
             isinstance(blocks, list), f"the result of {name} must have a list as content"
         )
         self._check_fields(f"the result of {name}", result, RESULT_FIELDS)
@@ -370,9 +364,7 @@ class McpServer(PlainSubject):
         for each in cast("list[object]", blocks) if isinstance(blocks, list) else ():
             block = as_object(each)
             kind = str(block.get("type"))
-            self._process.expect(
-                kind in BLOCK_FIELDS, f"unknown type of content {kind!r} of {name}"
-            )
+            self._rules.expect(kind in BLOCK_FIELDS, f"unknown type of content {kind!r} of {name}")
             self._check_block(f"{kind} content of {name}", kind, block)
             content.append(read_block(kind, block))
         tool = next((tool for tool in self.listed if tool["name"] == name), JsonObject())
@@ -380,7 +372,7 @@ class McpServer(PlainSubject):
         if schema is not None and not result.get("isError"):
             errors = compile_validator(schema, name)(value)
             wrong = errors[0].message if errors else ""
-            self._process.expect(
+            self._rules.expect(
                 not errors, f"structuredContent of {name} must match its schema: {wrong}"
             )
         return tuple(content)

@@ -61,14 +61,14 @@ class A2a(ServedAgent):
     def __init__(self, agent: str | Sequence[str] | AsgiApp, **options: Unpack[CliOptions]) -> None:
         super().__init__(agent, **options)
         self.card: JsonObject = {}
-        self.task = ReceivedTask(self.problems)
+        self.task = ReceivedTask(self.rules)
         self._endpoint = ""
         self._requests = self._messages = 0
 
     async def open(self, context: RunContext, /) -> None:
         """Start the agent, and read its card."""
         await super().open(context)
-        self.task = ReceivedTask(self.problems)
+        self.task = ReceivedTask(self.rules)
         self._requests = self._messages = 0
         async with aclosing(self.exchange("GET", self.url + CARD_PATH)) as documents:
             self.card = as_object(await anext(documents))
@@ -78,7 +78,7 @@ class A2a(ServedAgent):
                 f"the agent speaks A2A {version}, expected {VERSION}",
                 hint="update its SDK: a2a-sdk 1.0 or newer",
             )
-        check_card(self.card, self.problems)
+        check_card(self.card, self.rules)
         self.raise_problems()
         self._endpoint = self._find_endpoint()
         self.raise_problems()
@@ -93,7 +93,7 @@ class A2a(ServedAgent):
                 if self.app is not None:
                     return own._replace(path=named.path or "/").geturl()
                 local = {own.hostname, named.hostname} <= LOCAL or own.hostname == named.hostname
-                self.problems.expect(
+                self.rules.expect(
                     local and own.port == named.port,
                     f"the agent card names {named.geturl()}, and the agent is at {self.url}",
                 )
@@ -109,7 +109,7 @@ class A2a(ServedAgent):
     async def prompt(self, text: str, /) -> Any:
         """Send a message, and wait for the end of its task; return the answer of the agent."""
         # The deadline holds for each exchange, as a person may take any time.
-        self.task = ReceivedTask(self.problems, context=self.task.context)
+        self.task = ReceivedTask(self.rules, context=self.task.context)
         task = self.task
         try:
             await self.within_deadline(self._send(text))
@@ -160,7 +160,7 @@ class A2a(ServedAgent):
         """Yield the results of a JSON-RPC request."""
         self._requests += 1
         request = {"jsonrpc": "2.0", "id": self._requests, "method": method, "params": params}
-        expect = self.problems.expect
+        expect = self.rules.expect
         headers = {"a2a_version": VERSION}
         async with aclosing(self.exchange("POST", self._endpoint, request, **headers)) as answers:
             async for each in answers:

@@ -12,7 +12,7 @@ import msgspec
 from offbook.exchange.json_rpc import JsonObject, as_object
 
 if TYPE_CHECKING:
-    from offbook.protocols.served_agent import Problems
+    from offbook.subjects.rpc_process import ProtocolRules
 
 VERSION = "1.0"
 CARD_PATH = "/.well-known/agent-card.json"
@@ -51,13 +51,13 @@ def to_part(value: object) -> JsonObject:
     return {"text": value} if isinstance(value, str) else {"data": msgspec.to_builtins(value)}
 
 
-def check_card(card: JsonObject, problems: Problems) -> None:
+def check_card(card: JsonObject, rules: ProtocolRules) -> None:
     """Hold an agent card against the rules."""
     for name in CARD_FIELDS:
-        problems.expect(name in card, f"the agent card must have {name}")
+        rules.expect(name in card, f"the agent card must have {name}")
     for skill in objects(card.get("skills")):
         for name in SKILL_FIELDS:
-            problems.expect(name in skill, f"the skill {skill.get('id')!r} must have {name}")
+            rules.expect(name in skill, f"the skill {skill.get('id')!r} must have {name}")
 
 
 class ReceivedTask:
@@ -66,7 +66,7 @@ class ReceivedTask:
     `task` is the id of the task, if the agent made one. `state` is without its prefix.
     """
 
-    def __init__(self, problems: Problems, task: str = "", context: str = "") -> None:
+    def __init__(self, rules: ProtocolRules, task: str = "", context: str = "") -> None:
         self.task, self.context = task, context
         self.state = ""
         self.status: JsonObject = {}
@@ -74,7 +74,7 @@ class ReceivedTask:
         self.artifacts: dict[str, list[JsonObject]] = {}
         self._history: list[JsonObject] = []
         self._known = bool(task)  # a task that goes on is not announced again
-        self._problems = problems
+        self._rules = rules
 
     @property
     def answer(self) -> Any:
@@ -92,7 +92,7 @@ class ReceivedTask:
 
     def update(self, response: JsonObject) -> None:
         """Apply a message of the agent."""
-        expect = self._problems.expect
+        expect = self._rules.expect
         kinds = [kind for kind in KINDS if kind in response]
         expect(len(kinds) == 1, f"a response must have one of {', '.join(KINDS)}, got {kinds}")
         if len(kinds) != 1:
@@ -123,7 +123,7 @@ class ReceivedTask:
                 self._add_artifact(artifact, append=False)
 
     def _check_ids(self, kind: str, content: JsonObject) -> None:
-        expect = self._problems.expect
+        expect = self._rules.expect
         task = str(content.get("id" if kind == "task" else "taskId") or "")
         context = str(content.get("contextId") or "")
         expect(task, f"{kind} must have the id of the task")
@@ -140,7 +140,7 @@ class ReceivedTask:
         name = str(status.get("state"))
         state = name.removeprefix(STATE)
         known = name.startswith(STATE) and state in RUNNING | WAITING | ENDED
-        self._problems.expect(known, f"unknown state of a task {status.get('state')!r}")
+        self._rules.expect(known, f"unknown state of a task {status.get('state')!r}")
         self.state = state
         self.status = as_object(status.get("message"))
         if self.status:
@@ -148,8 +148,8 @@ class ReceivedTask:
 
     def _add_artifact(self, artifact: JsonObject, *, append: bool) -> None:
         name = str(artifact.get("artifactId") or "")
-        self._problems.expect(name, "an artifact must have an artifactId")
-        self._problems.expect(
+        self._rules.expect(name, "an artifact must have an artifactId")
+        self._rules.expect(
             not append or name in self.artifacts, f"an addition to the unknown artifact {name!r}"
         )
         self._check_parts(artifact, "an artifact")
@@ -158,13 +158,13 @@ class ReceivedTask:
 
     def _check_parts(self, content: JsonObject, what: str) -> None:
         parts = objects(content.get("parts"))
-        self._problems.expect(parts, f"{what} must have parts")
+        self._rules.expect(parts, f"{what} must have parts")
         for part in parts:
             one = sum(field in part for field in PART_FIELDS) == 1
-            self._problems.expect(one, f"a part must have one of {', '.join(PART_FIELDS)}")
+            self._rules.expect(one, f"a part must have one of {', '.join(PART_FIELDS)}")
 
     def end(self) -> None:
         """Note that the response has ended."""
         done = self.message is not None or self.state in WAITING | ENDED
         what = f"the task is {self.state}" if self.state else "there is neither task nor message"
-        self._problems.expect(done, f"the stream ended while {what}")
+        self._rules.expect(done, f"the stream ended while {what}")

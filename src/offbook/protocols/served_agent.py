@@ -14,7 +14,6 @@ import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 from urllib.parse import urlsplit
 
@@ -24,9 +23,15 @@ from offbook.determinism.network_guard import permit_connections
 from offbook.errors import CheckFailed, DeadlineExceeded, RunError, UsageError
 from offbook.exchange.json_rpc import JsonObject, as_object
 from offbook.secrets import excerpt, outgoing
-from offbook.subjects.clis.cli import PROCESS_EVENT, PROCESS_RESULT, CliAgent, CliOptions
-from offbook.subjects.process import StandardInput, converse, describe_exit, describe_missing_file
-from offbook.subjects.rpc_process import check_end
+from offbook.subjects.clis.cli import PROCESS_EVENT, PROCESS_RESULT, CliOptions, PlainCommand
+from offbook.subjects.process import (
+    OutputEnd,
+    StandardInput,
+    converse,
+    describe_exit,
+    describe_missing_file,
+)
+from offbook.subjects.rpc_process import ProtocolRules, check_end
 from offbook.subjects.subject import PlainSubject
 from offbook.trace.events import ProcessStartData, Verdict
 
@@ -42,38 +47,10 @@ PORT = "{port}"
 HOST = "127.0.0.1"
 LOCAL = {"localhost", HOST, "0.0.0.0", "[::1]"}  # noqa: S104 - names of this machine in a URL
 FIRST_ERROR = 400
-LINES_SHOWN = 12
-OUTPUT_LIMIT = 16_384
 READ_SIZE = 64 * 1024
 
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 T = TypeVar("T")
-
-
-class Problems:
-    """The rules of a protocol that an agent broke; `checked` counts the messages."""
-
-    def __init__(self) -> None:
-        self.checked = 0
-        self.found: list[str] = []
-
-    def expect(self, holds: object, rule: str) -> None:
-        """Note a rule that the agent broke."""
-        if not holds:
-            self.found.append(rule)
-
-
-class _ServerCommand(CliAgent):
-    """A command that serves an agent."""
-
-    def __init__(self, words: list[str], **options: Unpack[CliOptions]) -> None:
-        super().__init__(**options)
-        self._words = words
-        self.name = Path(words[0]).name
-
-    def command(self, text: str, session: str) -> list[str]:  # noqa: ARG002 - prompts are requests
-        """Return the command."""
-        return [*self._words, *self.arguments]
 
 
 class ServedAgent(PlainSubject):
@@ -83,7 +60,7 @@ class ServedAgent(PlainSubject):
 
     def __init__(self, agent: str | Sequence[str] | AsgiApp, **options: Unpack[CliOptions]) -> None:
         self.app: AsgiApp | None = None
-        self._command: _ServerCommand | None = None
+        self._command: PlainCommand | None = None
         self.url = ""
         words = shlex.split(agent) if isinstance(agent, str) else agent
         kind = type(self).__name__
@@ -92,7 +69,7 @@ class ServedAgent(PlainSubject):
         elif callable(words):
             self.app, self.url = words, "http://app"
         elif isinstance(words, Sequence) and words and all(isinstance(w, str) for w in words):
-            self._command = _ServerCommand([*words], **options)
+            self._command = PlainCommand([*words], **options)
         else:
             raise UsageError(
                 f"expected a URL, a command or an ASGI app, got {agent!r}",
@@ -102,14 +79,14 @@ class ServedAgent(PlainSubject):
             name = next(iter(options.keys() - {"deadline"}))
             raise UsageError(f"{kind} takes {name!r} for a command only", hint=f"remove {name}=")
         # A command without its own name decodes the options of every command.
-        self._options = self._command or _ServerCommand(["agent"], **options)
-        self.problems = Problems()
+        self._options = self._command or PlainCommand(["agent"], **options)
+        self.rules = ProtocolRules()
         self._updates: list[JsonObject] = []
         self._task: asyncio.Task[ProcessResult] | None = None
         self._port = 0  # at which the command listens
         self._ends: list[Verdict] = []
         self._lifespan: asyncio.Task[None] | None = None
-        self._printed = b""
+        self._printed = OutputEnd()
         self._context: RunContext | None = None
 
     @property
@@ -134,7 +111,7 @@ class ServedAgent(PlainSubject):
     async def open(self, context: RunContext, /) -> None:
         """Start the agent, and wait until it accepts connections."""
         self._context = context
-        self.problems = Problems()
+        self.rules = ProtocolRules()
         self._updates = []
         self._port, self._ends = 0, []
         if self.app is not None:
@@ -150,7 +127,7 @@ class ServedAgent(PlainSubject):
         port = _find_port()
         words = [word.replace(PORT, str(port)) for word in self._command.command("", "")]
         self.url = f"http://{HOST}:{port}"
-        self._printed = b""
+        self._printed = OutputEnd()
         context.hub.emit_data(ProcessStartData(words, self.protocol))
         env = {**self._command.process_env, "PORT": str(port), "PWD": str(context.cwd)}
         self._task = asyncio.create_task(
@@ -160,7 +137,7 @@ class ServedAgent(PlainSubject):
         self._port = port
 
     def _on_output(self, _: str, data: bytes) -> None:
-        self._printed = (self._printed + data)[-OUTPUT_LIMIT:]
+        self._printed.add(data)
 
     async def _wait_for_port(self, port: int, missing_file: str) -> None:
         loop = asyncio.get_running_loop()
@@ -173,17 +150,13 @@ class ServedAgent(PlainSubject):
             if loop.time() > end:
                 raise DeadlineExceeded(
                     f"{self.name} does not listen at port {port} after {seconds:g} s",
-                    hint=self._last_lines() or f"write {PORT} in the command, or read PORT",
+                    hint=self._printed.last_lines() or f"write {PORT} in the command, or read PORT",
                 )
             await asyncio.sleep(0.02)
         raise RunError(
             f"{self.name} {describe_exit(task.result().code)} before it listened at port {port}",
-            hint="\n".join(filter(None, (self._last_lines() or "no output", missing_file))),
+            hint="\n".join(filter(None, (self._printed.last_lines() or "no output", missing_file))),
         )
-
-    def _last_lines(self) -> str:
-        printed = outgoing(self._printed.decode("utf-8", "replace")).splitlines()
-        return "\n".join(f"  {excerpt(line, 300)}" for line in printed[-LINES_SHOWN:])
 
     async def _start_app(self, app: AsgiApp) -> None:
         """Start the lifespan of an ASGI app; many have none."""
@@ -229,7 +202,7 @@ class ServedAgent(PlainSubject):
         if task is not None:
             if self._port and not await _listens(self._port):  # it is about to end
                 await asyncio.wait([task], timeout=CLOSE_GRACE)
-            self._ends += check_end(self.name, task, self._last_lines(), was_asked=False)
+            self._ends += check_end(self.name, task, self._printed.last_lines(), was_asked=False)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         if self._command is not None:
@@ -246,7 +219,7 @@ class ServedAgent(PlainSubject):
         except TimeoutError:
             raise DeadlineExceeded(
                 f"{self.name} did not answer within {deadline:g} s",
-                hint=self._last_lines() or "allow more time with deadline=…",
+                hint=self._printed.last_lines() or "allow more time with deadline=…",
             ) from None
 
     async def exchange(
@@ -265,7 +238,7 @@ class ServedAgent(PlainSubject):
                 text = outgoing(b"".join([part async for part in chunks]).decode(errors="replace"))
                 raise RunError(
                     f"{self.name} answered {method} {urlsplit(url).path} with {status}",
-                    hint=excerpt(text, 300) or self._last_lines(),
+                    hint=excerpt(text, 300) or self._printed.last_lines(),
                 )
             if kind.startswith("text/event-stream"):
                 async for document in _read_stream(chunks):
@@ -274,12 +247,12 @@ class ServedAgent(PlainSubject):
                 yield self._decode(b"".join([part async for part in chunks]))
 
     def _decode(self, document: bytes) -> Any:
-        self.problems.checked += 1
+        self.rules.checked += 1
         try:
             return msgspec.json.decode(document)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             text = excerpt(document.decode("utf-8", "replace"), 80)
-            self.problems.found.append(f"a message is not JSON: {text!r}")
+            self.rules.broken.append(f"a message is not JSON: {text!r}")
             return {}
 
     async def _send_http(
@@ -320,7 +293,8 @@ class ServedAgent(PlainSubject):
                 if isinstance(part, Exception):
                     raise RunError(
                         f"lost the connection to {self.name} at {address.netloc}: {part}",
-                        hint=self._last_lines() or "check that the agent runs at this address",
+                        hint=self._printed.last_lines()
+                        or "check that the agent runs at this address",
                     )
                 yield part
         finally:
@@ -410,21 +384,14 @@ class ServedAgent(PlainSubject):
 
     def raise_problems(self) -> None:
         """Raise an error if the agent broke a rule since the last call."""
-        found, self.problems.found = self.problems.found, []
-        if found:
-            raise CheckFailed(
-                f"the agent breaks the {self.protocol.upper()} protocol: "
-                f"{'; '.join(dict.fromkeys(found))}"
-            )
+        if broken := self.rules.take():
+            raise CheckFailed(f"the agent breaks the {self.protocol.upper()} protocol: {broken}")
 
     def verdicts(self) -> Iterable[Verdict]:
         """Return the verdicts on all messages of the agent, and on its end."""
         yield from self._ends
-        check = f"{self.protocol.upper()} protocol"
-        if found := dict.fromkeys(self.problems.found):
-            yield Verdict(check, "fail", "; ".join(found))
-        elif self.problems.checked:
-            yield Verdict(check, "pass", actual=self.problems.checked)
+        if self.rules.broken or self.rules.checked:
+            yield self.rules.verdict(self.protocol.upper())
 
 
 def _find_port() -> int:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import DeadlineExceeded, UsageError, did_you_mean, signal_name
+from offbook.secrets import excerpt, outgoing
 from offbook.trace.events import (
     UNSET,
     ProcessExitData,
@@ -46,6 +47,7 @@ TREE = str(Path(__file__).with_name("process_tree.py"))
 MAX_OUTPUT = 8 * 1024 * 1024
 MAX_BEYOND = 4096  # bytes behind the limit, in which a secret may end
 CONVERSATION_OUTPUT = 256 * 1024  # for error messages: the caller reads all of it as it arrives
+SHOWN_BYTES, SHOWN_LINES = 16_384, 12  # of the end of an output, in error messages
 GRACE = 2.0  # seconds between a polite signal and SIGKILL
 DRAIN = 0.5  # seconds to read what is left in the pipes of a tree that was killed
 INTERRUPT_GRACE = 1.0  # the same after a signal to us: its sender waits
@@ -403,6 +405,27 @@ def starts_watcher(event: str, args: tuple[Any, ...]) -> bool:
 def describe_exit(code: int) -> str:
     """Return `failed with exit code 3` or `was killed by SIGKILL`."""
     return f"was killed by {signal_name(-code)}" if code < 0 else f"failed with exit code {code}"
+
+
+class OutputEnd:
+    """The end of what a process prints, for error messages."""
+
+    def __init__(self) -> None:
+        self._kept = b""
+
+    def add(self, data: bytes) -> None:
+        """Take what the process has printed."""
+        self._kept = (self._kept + data)[-SHOWN_BYTES:]
+
+    def last_lines(self) -> str:
+        """Return its last lines, indented; empty if it has printed nothing."""
+        return last_lines(self._kept.decode("utf-8", "replace"))
+
+
+def last_lines(printed: str) -> str:
+    """Return the last lines of an output, indented and without secrets."""
+    lines = outgoing(printed.strip()).splitlines()
+    return "\n".join(f"  {excerpt(line, 300)}" for line in lines[-SHOWN_LINES:])
 
 
 def describe_missing_file(command: Sequence[str], cwd: Path) -> str:

@@ -1,7 +1,7 @@
 """A process that speaks JSON-RPC on its standard streams, one message a line.
 
-MCP servers and ACP agents are such processes. Each message is held against the rules of JSON-RPC;
-`problems` has the broken ones.
+MCP servers and ACP agents are such processes. Each message is held against the rules of JSON-RPC
+(`ProtocolRules`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,14 @@ from offbook.exchange.json_rpc import (
     RpcError,
     decode_message,
 )
-from offbook.secrets import excerpt, outgoing
-from offbook.subjects.process import StandardInput, converse, describe_exit, describe_missing_file
+from offbook.secrets import excerpt
+from offbook.subjects.process import (
+    OutputEnd,
+    StandardInput,
+    converse,
+    describe_exit,
+    describe_missing_file,
+)
 from offbook.trace.events import Verdict
 
 if TYPE_CHECKING:
@@ -32,17 +38,38 @@ if TYPE_CHECKING:
     from offbook.subjects.process import ProcessResult, Seal
 
 CLOSE_GRACE = 2.0
-STDERR_LIMIT = 16_384
-LINES_SHOWN = 12
 # Some programs end themselves in this way when their input has ended.
 STOPS = {number for each in (SIGHUP, SIGINT, SIGTERM) for number in (-each, 128 + each)}
+
+
+class ProtocolRules:
+    """The rules of a protocol that a program broke; `checked` counts its messages."""
+
+    def __init__(self) -> None:
+        self.checked = 0
+        self.broken: list[str] = []  # since the last `take`
+
+    def expect(self, holds: object, rule: str) -> None:
+        """Note a rule that the program broke."""
+        if not holds:
+            self.broken.append(rule)
+
+    def take(self) -> str:
+        """Return the rules that it broke since the last call, each once, as a text."""
+        broken, self.broken = self.broken, []
+        return "; ".join(dict.fromkeys(broken))
+
+    def verdict(self, protocol: str, earlier: Sequence[str] = ()) -> Verdict:
+        """Return the verdict on all messages; `earlier` problems were taken."""
+        if broken := dict.fromkeys((*earlier, *self.broken)):
+            return Verdict(f"{protocol} protocol", "fail", "; ".join(broken))
+        return Verdict(f"{protocol} protocol", "pass", actual=self.checked)
 
 
 class RpcProcess:
     """One process, from `start` to `close`. `title` is its name in error messages.
 
-    `checked` counts its messages. `problems` are the rules that it broke. `ends` has the verdict
-    on its end, if that failed.
+    Its messages are held against `rules`. `ends` has the verdict on its end, if that failed.
     """
 
     def __init__(
@@ -50,13 +77,14 @@ class RpcProcess:
         title: str,
         on_request: OnRequest,
         on_notification: OnNotification = lambda _method, _params: None,
+        *,
+        rules: ProtocolRules | None = None,
     ) -> None:
-        self.checked = 0
-        self.problems: list[str] = []
+        self._rules = rules or ProtocolRules()
         self.ends: list[Verdict] = []
         self._title = title
         self._peer = Peer(self._send, on_request, on_notification)
-        self._stdin, self._rest, self._stderr = StandardInput(), b"", b""
+        self._stdin, self._rest, self._stderr = StandardInput(), b"", OutputEnd()
         self._task: asyncio.Task[ProcessResult] | None = None
         self._missing_file = ""
 
@@ -120,18 +148,7 @@ class RpcProcess:
 
     def last_lines(self) -> str:
         """Return the end of its error output, for an error message."""
-        printed = outgoing(self._stderr.decode("utf-8", "replace")).splitlines()
-        return "\n".join(f"  {excerpt(line, 300)}" for line in printed[-LINES_SHOWN:])
-
-    def expect(self, holds: bool, rule: str) -> None:  # noqa: FBT001 - the condition
-        """Note a rule that the process broke."""
-        if not holds:
-            self.problems.append(rule)
-
-    def take_problems(self) -> list[str]:
-        """Return the rules that it broke since the last call, each once."""
-        problems, self.problems = self.problems, []
-        return [*dict.fromkeys(problems)]
+        return self._stderr.last_lines()
 
     def _send(self, message: JsonObject) -> None:
         # Half a character is refused here: servers on the Python SDK do not answer it.
@@ -139,39 +156,39 @@ class RpcProcess:
 
     def _receive(self, stream: str, data: bytes) -> None:
         if stream == "stderr":
-            self._stderr = (self._stderr + data)[-STDERR_LIMIT:]
+            self._stderr.add(data)
             return
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             if not line.strip():
                 continue
-            self.checked += 1
+            self._rules.checked += 1
             try:
                 message = decode_message(line)
             except RpcError:
                 # The most frequent mistake: a print() of the program.
                 text = excerpt(line.decode("utf-8", "replace"), 80)
-                self.problems.append(f"a line on stdout is not JSON: {text!r}")
+                self._rules.broken.append(f"a line on stdout is not JSON: {text!r}")
             else:
                 self._check(message)
                 self._peer.receive(message)
 
     def _check(self, message: Any) -> None:
         if not isinstance(message, dict):
-            self.problems.append("a message must be an object")
+            self._rules.broken.append("a message must be an object")
             return
-        fields = cast("JsonObject", message)
-        self.expect(fields.get("jsonrpc") == "2.0", 'a message must have "jsonrpc": "2.0"')
+        expect, fields = self._rules.expect, cast("JsonObject", message)
+        expect(fields.get("jsonrpc") == "2.0", 'a message must have "jsonrpc": "2.0"')
         if "method" not in fields:
             one = ("result" in fields) != ("error" in fields)
-            self.expect(one, "a response must have a result or an error")
+            expect(one, "a response must have a result or an error")
             # Without an id, it is the error of a message that could not be read.
             number = fields.get("id")
             known = number is None or self._peer.expects(number)
-            self.expect(known, f"a response to {number!r}, which is no open request")
+            expect(known, f"a response to {number!r}, which is no open request")
             if isinstance(error := fields.get("error"), dict):
                 code = cast("JsonObject", error).get("code")
-                self.expect(isinstance(code, int), "the code of an error must be an integer")
+                expect(isinstance(code, int), "the code of an error must be an integer")
 
 
 def check_end(

@@ -9,6 +9,7 @@ the end. Tool calls are derived from its requests to the model.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
@@ -22,13 +23,13 @@ import msgspec
 from offbook.errors import DeadlineExceeded, RunError, UsageError, require_known
 from offbook.exchange.providers import client_env
 from offbook.options import Seconds, decode
-from offbook.secrets import excerpt, outgoing
 from offbook.subjects.process import (
     MAX_OUTPUT,
     ProcessResult,
     describe_exit,
     describe_missing_file,
     isolated_env,
+    last_lines,
     run_process,
 )
 from offbook.subjects.subject import PlainSubject
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 CLIENTS_VARIABLE = "OFFBOOK_CLIENTS"
 PROCESS_EVENT, PROCESS_RESULT = "process.event", "process.result"
-ERROR_LINES = 12
 DEADLINE = 120.0
 
 
@@ -244,23 +244,23 @@ class CliAgent(PlainSubject, ABC):
         )
         self.process_result = result
         self.emit_result(context, result)
+        program, printed = Path(command[0]).name, result.stderr.strip() or result.stdout
         if result.timed_out:
             raise DeadlineExceeded(
                 f"{self.name} was still running after {self._deadline:g} s and was killed",
-                hint=_last_lines(result) or "no output; allow more time with deadline=…",
+                hint=last_lines(printed) or "no output; allow more time with deadline=…",
             )
-        program = Path(command[0]).name
         if result.truncated and type(self).parse_output is not CliAgent.parse_output:
             # Its JSON is parsed as a whole: without the end, the answer is unknown.
             size = f"{MAX_OUTPUT >> 20} MiB"
             raise RunError(f"{self.name} wrote more than {size}, so its answer is unknown")
         if result.code not in self._codes:
             # The client's own words, where it prints them in its format.
-            printed = self.output.error or _last_lines(result)
+            said = self.output.error or last_lines(printed)
             error = RunError(
                 f"{self.name} {describe_exit(result.code)}",
                 where=program,
-                hint=printed or f"no output; allowed codes: {sorted(self._codes)}",
+                hint=said or f"no output; allowed codes: {sorted(self._codes)}",
             )
             error.add_hint(describe_missing_file(command, context.cwd))
             raise error
@@ -298,6 +298,23 @@ class CliAgent(PlainSubject, ABC):
             shutil.rmtree(home, ignore_errors=True)
 
 
+class PlainCommand(CliAgent):
+    """A command that is sent its prompts after its start: an agent over ACP, or one that serves."""
+
+    def __init__(self, command: str | Sequence[str], **options: Unpack[CliOptions]) -> None:
+        super().__init__(**options)
+        self._words = shlex.split(command) if isinstance(command, str) else [*command]
+        self.name = Path(self._words[0]).name if self._words else ""
+
+    def command(self, text: str, session: str) -> list[str]:  # noqa: ARG002 - prompts are requests
+        """Return the command."""
+        return [*self._words, *self.arguments]
+
+    def acp_launch(self) -> AcpLaunch:
+        """Return the command as it is."""
+        return AcpLaunch(self.command("", ""))
+
+
 def _make_home(files: Mapping[str, str]) -> Path:
     """Create a home directory with these files; scripts are executable."""
     home = Path(tempfile.mkdtemp(prefix="offbook-home-")).resolve()
@@ -330,8 +347,3 @@ def _parse_json_line(line: str) -> dict[str, Any] | None:
         return msgspec.json.decode(line, type=dict[str, Any])
     except msgspec.DecodeError:
         return None
-
-
-def _last_lines(result: ProcessResult) -> str:
-    lines = outgoing(result.stderr.strip() or result.stdout.strip()).splitlines()
-    return "\n".join(f"  {excerpt(line, 300)}" for line in lines[-ERROR_LINES:])

@@ -98,7 +98,7 @@ class Chat:
             except ModelError as error:
                 return self.encode_error(error)
         if path.endswith("/embeddings"):
-            from offbook.exchange.dialects.chat.chat_embeddings import make_embeddings
+            from offbook.exchange.dialects.chat.chat_media import make_embeddings
 
             try:
                 body = make_embeddings(http_request.body)

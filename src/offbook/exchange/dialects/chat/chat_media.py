@@ -6,11 +6,14 @@ Each is a model call whose prompt is the input, so a script answers it with a pl
     role("image", [say("iVBORw0KGgo=")], model="image")  # base64, or a URL
     role("transcript", [say("Hello.")], model="transcribe")
     role("voice", [say("Hello.")], model="tts")  # the bytes of the text are the audio
+
+Embeddings are the exception: they need no script.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from base64 import b64encode
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -19,6 +22,7 @@ from offbook.errors import ModelError, UsageError
 from offbook.exchange.dialects import openai
 from offbook.exchange.dialects.chat import chat_wire as wire
 from offbook.exchange.dialects.dialect import HttpResponse, request_metadata
+from offbook.exchange.dialects.embeddings import embed, estimate_tokens, pack_floats
 from offbook.exchange.dialects.stored import parse_form
 from offbook.exchange.dialects.wire import EVENT_STREAM, encode_sse, split_words
 from offbook.exchange.messages import JSON, History, to_json, user
@@ -134,3 +138,42 @@ def _moderate(text: str, reply: Reply, request: Request) -> JSON:
     count = len(inputs) if isinstance(inputs, list) and isinstance(inputs[0], str) else 1  # pyright: ignore[reportUnknownArgumentType] - any JSON
     moderation_id = f"modr-{reply.id.removeprefix('chatcmpl-')}"
     return {"id": moderation_id, "model": request.model, "results": [result] * count}
+
+
+# -------------------------------------------------------------------------------- embeddings
+
+EMBEDDING_DIMENSIONS = {"text-embedding-3-large": 3072}
+
+
+class ChatEmbeddingBody(msgspec.Struct, gc=False):
+    """A request for embeddings."""
+
+    model: str = ""
+    input: str | list[str | int | list[int]] = ""
+    encoding_format: str = "float"
+    dimensions: int | None = None
+
+
+_decoder = msgspec.json.Decoder(ChatEmbeddingBody)
+
+
+def make_embeddings(raw: bytes) -> JSON:
+    """Return the embedding of each text, or of each list of token numbers."""
+    body = openai.decode_body(_decoder, raw)
+    inputs = body.input
+    is_batch = isinstance(inputs, list) and not (inputs and isinstance(inputs[0], int))
+    texts = cast("list[str | list[int]]", inputs if is_batch else [inputs])
+    size = body.dimensions or EMBEDDING_DIMENSIONS.get(body.model, 1536)
+    if size < 1:
+        raise ModelError("Invalid 'dimensions': expected a value >= 1.", status=400)
+    tokens = sum(
+        estimate_tokens(len(text)) if isinstance(text, str) else len(text) for text in texts
+    )
+    data: list[JSON] = []
+    for index, text in enumerate(texts):
+        vector: list[float] | str = embed(text, size)
+        if body.encoding_format == "base64":
+            vector = b64encode(pack_floats(vector)).decode()
+        data.append({"object": "embedding", "index": index, "embedding": vector})
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "data": data, "model": body.model, "usage": usage}

@@ -31,8 +31,8 @@ from offbook.errors import (
     RunError,
     UsageError,
 )
-from offbook.secrets import excerpt, outgoing
 from offbook.subjects.process import (
+    OutputEnd,
     ProcessResult,
     StandardInput,
     converse,
@@ -212,7 +212,6 @@ FIRST_PAUSE, LAST_PAUSE, IDLE_TIMES = 0.02, 0.5, 2
 PREPARING = 0.3  # seconds that an extension may take between its prompt and the start of the agent
 ABORT_TIME = 2.0
 LOAD_FAILURE = "Failed to load extension"
-SHOWN_LINES = 12
 
 
 class PiProcess:
@@ -224,7 +223,7 @@ class PiProcess:
         self._env = env
         self._stdin = StandardInput()
         self._rest = b""
-        self._stderr = b""
+        self._stderr = OutputEnd()
         self._count = 0
         self._responses: dict[str, asyncio.Future[Any]] = {}
         self._loop_ended = asyncio.Event()
@@ -293,7 +292,8 @@ class PiProcess:
             await self.kill()
             raise DeadlineExceeded(
                 f"pi was still running after {deadline:g} s and was killed",
-                hint=self._last_lines() or "an extension may wait; allow more time with deadline=…",
+                hint=self._stderr.last_lines()
+                or "an extension may wait; allow more time with deadline=…",
             ) from None
         except asyncio.CancelledError:
             await self.kill()
@@ -383,17 +383,13 @@ class PiProcess:
 
     def _exit_error(self, result: ProcessResult) -> RunError | ExtensionError:
         """Return the error for an early end of pi."""
-        lines = self._last_lines()
+        lines = self._stderr.last_lines()
         if LOAD_FAILURE in lines:
             return ExtensionError("pi cannot load an extension", hint=lines)
         return RunError(
             f"pi {describe_exit(result.code) if result.code else 'exited'}",
             hint=lines or "no output",
         )
-
-    def _last_lines(self) -> str:
-        lines = outgoing(self._stderr.decode("utf-8", "replace").strip()).split("\n")
-        return "\n".join(f"  {excerpt(line, 300)}" for line in lines[-SHOWN_LINES:] if line)
 
     # --- Output
 
@@ -402,7 +398,7 @@ class PiProcess:
 
     def _receive(self, stream: str, data: bytes) -> None:
         if stream == "stderr":
-            self._stderr = (self._stderr + data)[-16_384:]
+            self._stderr.add(data)
             return
         # Only LF ends a line: U+2028 may be part of a text.
         *lines, self._rest = (self._rest + data).split(b"\n")

@@ -1,39 +1,71 @@
-"""The client of an ACP agent: its process, its session, and what the agent asks."""
+"""Agents that speak the Agent Client Protocol (ACP), as editors start them.
+
+    with drive(Acp(GeminiCli(approval="default"))) as rehearsal:
+        rehearsal.run(when("Tidy up", [
+            call("shell", {"command": "rm notes.txt"}),
+            person("shell", allow),
+            say("Done."),
+        ]))
+
+One process serves all prompts: JSON-RPC on its standard streams. Its model is the endpoint of the
+run, so scripts, checks and tool calls are those of the command-line agent. The client is ours: it
+answers permission requests by the script, and offers files and terminals (`AcpHost`).
+
+Updates of the agent (messages, tool calls with their diffs, plans) are `process.event` in the
+trace, and a plan is also `plan`. What the agent asks of the client is `host.call`.
+"""
 
 from __future__ import annotations
 
-import shlex
+import asyncio
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import msgspec
 
-from offbook.errors import DeadlineExceeded, OffbookError, RunError, UsageError
-from offbook.exchange.json_rpc import METHOD_NOT_FOUND, JsonObject, RpcError, as_object
+from offbook.errors import DeadlineExceeded, OffbookError, RunError, UsageError, signal_name
+from offbook.exchange.json_rpc import (
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    JsonObject,
+    RpcError,
+    as_object,
+)
 from offbook.exchange.people import Allow, Answer, Deny, PersonQuestion
-from offbook.subjects.clis.acp.acp_host import AcpHost
 from offbook.subjects.clis.cli import (
     PROCESS_EVENT,
     PROCESS_RESULT,
-    AcpLaunch,
     AgentOutput,
     CliAgent,
     CliOptions,
+    PlainCommand,
     parse_mcp_servers,
 )
-from offbook.subjects.rpc_process import RpcProcess
+from offbook.subjects.process import StandardInput, converse
+from offbook.subjects.rpc_process import ProtocolRules, RpcProcess
 from offbook.subjects.subject import PlainSubject
-from offbook.trace.events import PLAN, REPLY, TOOL_CALL, ProcessStartData, ToolCallData, Verdict
+from offbook.trace.events import (
+    PLAN,
+    REPLY,
+    TOOL_CALL,
+    HostCallData,
+    ProcessStartData,
+    ToolCallData,
+    Verdict,
+)
 from offbook.version import VERSION
 
 if TYPE_CHECKING:
     from offbook.exchange.model import ToolAliases
+    from offbook.subjects.process import ProcessResult
     from offbook.subjects.subject import ModelAccess, RunContext
     from offbook.trace.events import Event
 
 PROTOCOL_VERSION = 1
-AUTH_REQUIRED = -32000
+AUTH_REQUIRED, RESOURCE_NOT_FOUND = -32000, -32002
+OUTPUT_LIMIT = 1024 * 1024  # of a terminal
 START_SECONDS = 120.0  # a busy machine needs a minute to start Node
 STOP_REASONS = ("end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled")
 CHUNKS = ("user_message_chunk", "agent_message_chunk", "agent_thought_chunk")
@@ -43,25 +75,6 @@ UPDATES = (
     *("available_commands_update", "current_mode_update", "config_option_update"),
     *("session_info_update", "usage_update"),
 )
-
-
-class AcpCommand(CliAgent):
-    """A command that speaks ACP."""
-
-    def __init__(self, command: str | Sequence[str], **options: Unpack[CliOptions]) -> None:
-        super().__init__(**options)
-        self._words = shlex.split(command) if isinstance(command, str) else [*command]
-        if not self._words:
-            raise UsageError("the command is empty", hint='write Acp(["my-agent", "--acp"])')
-        self.name = Path(self._words[0]).name
-
-    def command(self, text: str, session: str) -> list[str]:  # noqa: ARG002 - prompts are requests
-        """Return the command."""
-        return [*self._words, *self.arguments]
-
-    def acp_launch(self) -> AcpLaunch:
-        """Return the command as it is."""
-        return AcpLaunch(self.command("", ""))
 
 
 class Acp(PlainSubject):
@@ -99,15 +112,17 @@ class Acp(PlainSubject):
             self._agent = agent
         else:
             servers = options.pop("mcp", {})
-            self._agent = AcpCommand(agent, **options)
+            self._agent = PlainCommand(agent, **options)
+            if not self._agent.name:
+                raise UsageError("the command is empty", hint='write Acp(["my-agent", "--acp"])')
             self._agent.mcp_servers = parse_mcp_servers(servers)
         self._files, self._terminals, self._reload = files, terminals, reload
         self.output = AgentOutput()
         self.info: JsonObject = {}
         self._process: RpcProcess | None = None
         self._host: AcpHost | None = None
-        self._checked = 0
-        self._problems: list[str] = []
+        self._rules = ProtocolRules()
+        self._raised: list[str] = []  # the problems that ended a prompt
         self._ends: list[Verdict] = []
 
     @property
@@ -130,7 +145,7 @@ class Acp(PlainSubject):
         """Start the agent and its session."""
         agent = self._agent
         self._context = context
-        self._checked, self._problems, self._ends = 0, [], []
+        self._rules, self._raised, self._ends = ProtocolRules(), [], []
         self._calls: list[ToolCallData] = []
         self.output = AgentOutput()
         context.hub.subscribe(self._on_reply, REPLY)
@@ -152,7 +167,9 @@ class Acp(PlainSubject):
         self._replied = 0
         self._tool_calls: set[str] = set()
         self._failure: Exception | None = None
-        process = self._process = RpcProcess(self.name, self._respond, self._on_notification)
+        process = self._process = RpcProcess(
+            self.name, self._respond, self._on_notification, rules=self._rules
+        )
         context.hub.emit_data(ProcessStartData(launch.command, "acp"))
         env = {**self._agent.process_env, **launch.env, "PWD": str(context.cwd)}
         process.start(launch.command, cwd=context.cwd, env=env, seal=context.seal)
@@ -169,20 +186,20 @@ class Acp(PlainSubject):
         )
         self.info = as_object(info)
         version = self.info.get("protocolVersion")
-        process.expect(version == PROTOCOL_VERSION, f"unknown protocol version {version!r}")
+        self._rules.expect(version == PROTOCOL_VERSION, f"unknown protocol version {version!r}")
         session = self.output.session
         if session:
             able = self._capabilities.get("loadSession") is True
-            process.expect(able, "reload needs an agent with the capability loadSession")
+            self._rules.expect(able, "reload needs an agent with the capability loadSession")
             if able:
                 await self._open_session("session/load", {"sessionId": session})
                 replayed = [u for u in self._updates if u.get("sessionUpdate") in CHUNKS]
-                process.expect(bool(replayed), "session/load must send the messages so far")
+                self._rules.expect(bool(replayed), "session/load must send the messages so far")
                 self._updates.clear()
         else:
             opened = await self._open_session("session/new", {})
             session = str(opened.get("sessionId") or "")
-            process.expect(bool(session), "the result of session/new must have a sessionId")
+            self._rules.expect(bool(session), "the result of session/new must have a sessionId")
         self.output = AgentOutput(session=session)
         self._raise_problems()
         for method, params in launch.settings.items():
@@ -228,8 +245,6 @@ class Acp(PlainSubject):
         process, self._process = self._process, None
         if process is not None:
             await process.close()
-            self._checked += process.checked
-            self._problems += process.problems
             self._ends += process.ends
 
     async def close(self) -> None:
@@ -261,8 +276,7 @@ class Acp(PlainSubject):
         finally:
             self._emit_updates()
         reason = as_object(result).get("stopReason")
-        if self._process is not None:
-            self._process.expect(reason in STOP_REASONS, f"unknown stopReason {reason!r}")
+        self._rules.expect(reason in STOP_REASONS, f"unknown stopReason {reason!r}")
         self._raise_problems()
         if self._failure is not None:
             raise self._failure
@@ -288,17 +302,19 @@ class Acp(PlainSubject):
     def _on_notification(self, method: str, params: JsonObject) -> None:
         if method.startswith("_") or self._process is None:  # an extension of the protocol
             return
-        process, update = self._process, params.get("update")
+        update = params.get("update")
         if method != "session/update" or not isinstance(update, dict):
-            process.problems.append(f"unknown notification {method!r}")
+            self._rules.broken.append(f"unknown notification {method!r}")
             return
         update = cast("JsonObject", update)
         kind, call = update.get("sessionUpdate"), str(update.get("toolCallId"))
-        process.expect(kind in UPDATES, f"unknown update {kind!r}")
+        self._rules.expect(kind in UPDATES, f"unknown update {kind!r}")
         if kind == "tool_call":
             self._tool_calls.add(call)
         elif kind == "tool_call_update":
-            process.expect(call in self._tool_calls, f"an update of the unknown tool call {call!r}")
+            self._rules.expect(
+                call in self._tool_calls, f"an update of the unknown tool call {call!r}"
+            )
         self._updates.append(update)
 
     async def _respond(self, method: str, params: JsonObject) -> Any:
@@ -308,10 +324,7 @@ class Acp(PlainSubject):
         kind = method.partition("/")[0]
         offered = {"fs": self._files, "terminal": self._terminals}.get(kind, False)
         if not offered or self._host is None:
-            if self._process is not None:
-                self._process.problems.append(
-                    f"the agent sent {method!r}, which the client does not offer"
-                )
+            self._rules.broken.append(f"the agent sent {method!r}, which the client does not offer")
             raise RpcError(f"unknown method {method!r}", METHOD_NOT_FOUND)
         return await self._host.respond(method, params)
 
@@ -325,8 +338,7 @@ class Acp(PlainSubject):
             question = PersonQuestion(str(call.get("title") or ""))
         else:
             question = PersonQuestion(str(call.get("title") or ""), made.tool, made.input)
-        if self._process is not None:
-            self._process.expect(bool(options), "a permission request must have options")
+        self._rules.expect(options, "a permission request must have options")
         try:
             chosen = _choose_option(await self._context.ask(question), question, options)
         except OffbookError as error:  # it fails the run; the agent is to stop
@@ -353,24 +365,17 @@ class Acp(PlainSubject):
     # --- The rules of the protocol
 
     def _raise_problems(self) -> None:
-        problems = [] if self._process is None else self._process.take_problems()
-        if problems:
-            self._problems += problems
+        if broken := self._rules.take():
+            self._raised.append(broken)
             raise RunError(
-                f"{self.name} breaks the protocol: {'; '.join(problems)}",
+                f"{self.name} breaks the protocol: {broken}",
                 hint="https://agentclientprotocol.com/protocol",
             )
 
     def verdicts(self) -> Iterable[Verdict]:
         """Return the verdicts on all messages of the agent, and on its end."""
         yield from self._ends
-        process = self._process
-        problems = [*self._problems, *([] if process is None else process.problems)]
-        checked = self._checked + (0 if process is None else process.checked)
-        if problems:
-            yield Verdict("ACP protocol", "fail", "; ".join(dict.fromkeys(problems)))
-        else:
-            yield Verdict("ACP protocol", "pass", actual=checked)
+        yield self._rules.verdict("ACP", self._raised)
 
 
 def _choose_option(
@@ -434,3 +439,154 @@ def _join_chunks(updates: Iterable[JsonObject]) -> Iterable[JsonObject]:
             pending = update
     if pending:
         yield pending
+
+
+# --- Files and terminals
+#
+# Files are read and written below the working directory and the agent's home, and nowhere else.
+# A terminal is a process of the supervisor. Each request is a `host.call` in the trace.
+
+
+class AcpHost:
+    """The files and terminals of one process of an agent."""
+
+    def __init__(self, context: RunContext, home: Path, env: Mapping[str, str]) -> None:
+        self._context = context
+        self._roots = (context.cwd.resolve(), home.resolve())
+        self._env = env
+        self._terminals: dict[str, _Terminal] = {}
+        self._started = 0
+
+    async def respond(self, method: str, params: JsonObject) -> Any:
+        """Return the result of a request of the agent."""
+        capability, _, operation = method.partition("/")
+        given = {name: value for name, value in params.items() if name != "sessionId"}
+        call = HostCallData(capability, operation, given, "real")
+        try:
+            result = await self._call(method, given)
+        except (RpcError, OffbookError) as error:
+            self._context.hub.emit_data(msgspec.structs.replace(call, error=str(error)))
+            raise
+        self._context.hub.emit_data(msgspec.structs.replace(call, result=result))
+        return result
+
+    async def _call(self, method: str, params: JsonObject) -> Any:
+        match method:
+            case "fs/read_text_file":
+                return {"content": self._read(params)}
+            case "fs/write_text_file":
+                path = self._path(params)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(str(params.get("content", "")), encoding="utf-8")
+                return None
+            case "terminal/create":
+                self._started += 1
+                name = f"terminal-{self._started}"
+                self._terminals[name] = self._create(params)
+                return {"terminalId": name}
+            case "terminal/output":
+                return self._terminal(params).output()
+            case "terminal/wait_for_exit":
+                return await self._terminal(params).wait()
+            case "terminal/kill":
+                await self._terminal(params).kill()
+                return None
+            case "terminal/release":
+                await self._terminal(params).kill()
+                del self._terminals[str(params.get("terminalId"))]
+                return None
+            case _:
+                raise RpcError(f"unknown method {method!r}", METHOD_NOT_FOUND)
+
+    async def close(self) -> None:
+        """Kill the terminals that are left."""
+        for terminal in self._terminals.values():
+            await terminal.kill()
+        self._terminals.clear()
+
+    # --- Files
+
+    def _path(self, params: JsonObject) -> Path:
+        path = Path(str(params.get("path", "")))
+        if not path.is_absolute():
+            raise RpcError(f"the path must be absolute: {str(path)!r}", INVALID_PARAMS)
+        resolved = path.resolve()
+        if not any(resolved.is_relative_to(root) for root in self._roots):
+            raise RpcError(f"{path} is outside of the working directory", INVALID_PARAMS)
+        return resolved
+
+    def _read(self, params: JsonObject) -> str:
+        path = self._path(params)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise RpcError(f"cannot read {path}: {error}", RESOURCE_NOT_FOUND) from error
+        line, limit = params.get("line"), params.get("limit")
+        if line is None and limit is None:
+            return text
+        start = max((line or 1) - 1, 0)
+        lines = text.splitlines(keepends=True)[start:]
+        return "".join(lines if limit is None else lines[:limit])
+
+    # --- Terminals
+
+    def _create(self, params: JsonObject) -> _Terminal:
+        command = str(params.get("command", ""))
+        arguments: list[str] = params.get("args") or []
+        # Without arguments it is a line of a shell.
+        words = [command, *arguments] if arguments else ["bash", "-c", command]
+        added = {item["name"]: item["value"] for item in params.get("env") or ()}
+        cwd = Path(params["cwd"]) if params.get("cwd") else self._context.cwd
+        limit = params.get("outputByteLimit")
+        return _Terminal(
+            words, cwd, {**self._env, **added}, OUTPUT_LIMIT if limit is None else limit
+        )
+
+    def _terminal(self, params: JsonObject) -> _Terminal:
+        name = str(params.get("terminalId"))
+        if name not in self._terminals:
+            raise RpcError(f"unknown terminal {name!r}", RESOURCE_NOT_FOUND)
+        return self._terminals[name]
+
+
+class _Terminal:
+    """A command that runs; its two streams are one, of which the last `limit` bytes are kept."""
+
+    def __init__(self, words: list[str], cwd: Path, env: Mapping[str, str], limit: int) -> None:
+        self._output, self._dropped, self._limit = b"", False, limit
+        stdin = StandardInput()
+        self._task: asyncio.Task[ProcessResult] = asyncio.create_task(
+            converse(words, cwd=cwd, env=env, stdin=stdin, watch=self._receive)
+        )
+        self._killed = False
+
+    def _receive(self, _stream: str, data: bytes) -> None:
+        output = self._output + data
+        self._dropped = self._dropped or len(output) > self._limit
+        self._output = output[-self._limit :] if self._limit else b""
+
+    def output(self) -> JsonObject:
+        """Return its output so far, and its exit if it has ended."""
+        text = self._output.decode("utf-8", "replace" if not self._dropped else "ignore")
+        status = self._exit() if self._task.done() else None
+        return {"output": text, "truncated": self._dropped, "exitStatus": status}
+
+    async def wait(self) -> JsonObject:
+        """Wait for its end."""
+        await asyncio.wait([self._task])
+        return self._exit()
+
+    async def kill(self) -> None:
+        """End it, if it still runs."""
+        if not self._task.done():
+            self._killed = True
+            self._task.cancel()
+        await asyncio.wait([self._task])
+
+    def _exit(self) -> JsonObject:
+        if self._killed or self._task.cancelled():
+            return {"exitCode": None, "signal": signal_name(signal.SIGKILL)}
+        code = self._task.result().code
+        if code < 0:
+            return {"exitCode": None, "signal": signal_name(-code)}
+        return {"exitCode": code, "signal": None}
