@@ -271,7 +271,7 @@ class McpServer(PlainSubject):
     def _raise_problems(self) -> None:
         if broken := self._rules.take():
             raise CheckFailed(
-                f"the MCP server breaks the protocol: {broken}",
+                f"the MCP server breaks the protocol: {'; '.join(broken)}",
                 hint="https://modelcontextprotocol.io/specification",
             )
 

@@ -385,7 +385,8 @@ class ServedAgent(PlainSubject):
     def raise_problems(self) -> None:
         """Raise an error if the agent broke a rule since the last call."""
         if broken := self.rules.take():
-            raise CheckFailed(f"the agent breaks the {self.protocol.upper()} protocol: {broken}")
+            name = self.protocol.upper()
+            raise CheckFailed(f"the agent breaks the {name} protocol: {'; '.join(broken)}")
 
     def verdicts(self) -> Iterable[Verdict]:
         """Return the verdicts on all messages of the agent, and on its end."""

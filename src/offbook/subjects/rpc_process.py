@@ -54,10 +54,10 @@ class ProtocolRules:
         if not holds:
             self.broken.append(rule)
 
-    def take(self) -> str:
-        """Return the rules that it broke since the last call, each once, as a text."""
+    def take(self) -> list[str]:
+        """Return the rules that it broke since the last call, each once."""
         broken, self.broken = self.broken, []
-        return "; ".join(dict.fromkeys(broken))
+        return [*dict.fromkeys(broken)]
 
     def verdict(self, protocol: str, earlier: Sequence[str] = ()) -> Verdict:
         """Return the verdict on all messages; `earlier` problems were taken."""

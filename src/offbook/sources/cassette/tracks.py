@@ -19,6 +19,7 @@ import msgspec
 
 from offbook.errors import ReplayMismatch, counted
 from offbook.exchange.dialects.dialect import HttpResponse
+from offbook.exchange.messages import to_sorted_json
 from offbook.exchange.people import Allow, Deny
 from offbook.exchange.tool_track import RecordedException, ToolEnd, running_tool
 from offbook.sources.cassette.format import (
@@ -270,7 +271,7 @@ class TrackReplay(Generic[ItemT]):
         ]
 
     def _key(self, item: ItemT) -> bytes:
-        return msgspec.json.encode(self._normalizer.comparable(item.compared), order="sorted")
+        return to_sorted_json(self._normalizer.comparable(item.compared))
 
     def __len__(self) -> int:
         return len(self._taped)

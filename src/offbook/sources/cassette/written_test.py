@@ -162,13 +162,10 @@ def _render_mocks(tools: list[RecordedTool]) -> list[str]:
     for tool in tools:
         by_name.setdefault(tool.tool, []).append(_render_result(tool))
     return [
-        f"{_literal(name)}: {results[0] if len(set(results)) == 1 else _in_turn(results)}"
+        f"{_literal(name)}: "
+        + (results[0] if len(set(results)) == 1 else f"in_turn({', '.join(results)})")
         for name, results in by_name.items()
     ]
-
-
-def _in_turn(results: list[str]) -> str:
-    return f"in_turn({', '.join(results)})"
 
 
 def _render_result(tool: RecordedTool) -> str:

@@ -189,7 +189,7 @@ class Acp(PlainSubject):
         self._rules.expect(version == PROTOCOL_VERSION, f"unknown protocol version {version!r}")
         session = self.output.session
         if session:
-            able = self._capabilities.get("loadSession") is True
+            able = as_object(self.info.get("agentCapabilities")).get("loadSession") is True
             self._rules.expect(able, "reload needs an agent with the capability loadSession")
             if able:
                 await self._open_session("session/load", {"sessionId": session})
@@ -204,10 +204,6 @@ class Acp(PlainSubject):
         self._raise_problems()
         for method, params in launch.settings.items():
             await self._request(method, {"sessionId": session, **params})
-
-    @property
-    def _capabilities(self) -> JsonObject:
-        return as_object(self.info.get("agentCapabilities"))
 
     async def _open_session(self, method: str, params: JsonObject) -> JsonObject:
         servers: list[JsonObject] = [
@@ -366,9 +362,9 @@ class Acp(PlainSubject):
 
     def _raise_problems(self) -> None:
         if broken := self._rules.take():
-            self._raised.append(broken)
+            self._raised += broken
             raise RunError(
-                f"{self.name} breaks the protocol: {broken}",
+                f"{self.name} breaks the protocol: {'; '.join(broken)}",
                 hint="https://agentclientprotocol.com/protocol",
             )
 
