@@ -12,7 +12,7 @@ from offbook import Cassette, Playbook, Recording, call, say, session, when
 from offbook.errors import RunError, UsageError
 from offbook.exchange import ToolCall
 from offbook.sources.cassette import load_cassette
-from offbook.sources.cassette.shrinking import failure_of
+from offbook.sources.cassette.rerunning import failure_of
 from tests.runs.shrunk_failures import FAILURES, record_failure
 
 

@@ -60,6 +60,13 @@ def as_object(value: object) -> JsonObject:
     return cast("JsonObject", value) if isinstance(value, dict) else {}
 
 
+def as_objects(value: object) -> list[JsonObject]:
+    """Return the items of a list as objects; every other value has none."""
+    return (
+        [as_object(item) for item in cast("list[object]", value)] if isinstance(value, list) else []
+    )
+
+
 class Peer:
     """One side of a connection.
 

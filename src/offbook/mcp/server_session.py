@@ -19,6 +19,7 @@ from offbook.exchange.json_rpc import (
     Peer,
     RpcError,
     as_object,
+    as_objects,
 )
 from offbook.exchange.messages import Content, Image, RawBlock, Text
 from offbook.subjects.mock_tools import ToolOutcome, describe_exception, error_outcome
@@ -340,10 +341,9 @@ def _describe_prompt(name: str, value: Any) -> JsonObject:
 
 def read_outcome(result: JsonObject) -> ToolOutcome:
     """Return a result of `tools/call` as the outcome of a tool."""
-    blocks = result.get("content")
-    content = [as_object(each) for each in cast("list[object]", blocks or ())]
+    blocks = as_objects(result.get("content"))
     return ToolOutcome(
-        tuple(read_block(str(block.get("type")), block) for block in content),
+        tuple(read_block(str(block.get("type")), block) for block in blocks),
         result.get("structuredContent"),
         bool(result.get("isError")),
     )

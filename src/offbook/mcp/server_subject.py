@@ -34,6 +34,7 @@ from offbook.exchange.json_rpc import (
     JsonObject,
     RpcError,
     as_object,
+    as_objects,
 )
 from offbook.exchange.messages import (
     Content,
@@ -245,9 +246,7 @@ class McpServer(PlainSubject):
         if method == "elicitation/create":
             return await self._ask_person(params)
         if method == "sampling/createMessage":
-            sent = params.get("messages")
-            asked = cast("list[object]", sent) if isinstance(sent, list) else []
-            messages = [_read_sampled(as_object(message)) for message in asked]
+            messages = [_read_sampled(message) for message in as_objects(params.get("messages"))]
             request = Request(History(messages), str(params.get("systemPrompt") or ""))
             reply = await self._context.source.reply(request)
             content = {"type": "text", "text": reply.text}
@@ -361,8 +360,7 @@ class McpServer(PlainSubject):
         )
         self._check_fields(f"the result of {name}", result, RESULT_FIELDS)
         content: list[Content] = []
-        for each in cast("list[object]", blocks) if isinstance(blocks, list) else ():
-            block = as_object(each)
+        for block in as_objects(blocks):
             kind = str(block.get("type"))
             self._rules.expect(kind in BLOCK_FIELDS, f"unknown type of content {kind!r} of {name}")
             self._check_block(f"{kind} content of {name}", kind, block)
@@ -391,7 +389,6 @@ def _is_kind(value: object, kind: str) -> bool:
 
 def _read_sampled(message: JsonObject) -> Message:
     content = message.get("content")
-    contents = cast("list[object]", content if isinstance(content, list) else [content])
-    blocks = [as_object(each) for each in contents]
+    blocks = as_objects(content) if isinstance(content, list) else [as_object(content)]
     role = "assistant" if message.get("role") == "assistant" else "user"
     return Message(role, tuple(read_block(str(block.get("type")), block) for block in blocks))

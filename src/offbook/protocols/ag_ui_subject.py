@@ -30,10 +30,9 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 import msgspec
 
 from offbook.errors import RunError, UsageError
-from offbook.exchange.json_rpc import JsonObject, as_object
+from offbook.exchange.json_rpc import JsonObject, as_object, as_objects
 from offbook.exchange.model import compile_validator
 from offbook.exchange.people import Allow, Deny, PersonQuestion, require_value
-from offbook.protocols.a2a_task import objects
 from offbook.protocols.served_agent import AsgiApp, ServedAgent
 
 if TYPE_CHECKING:
@@ -305,7 +304,7 @@ class ReceivedRun:
     def interrupts(self) -> list[JsonObject]:
         """What the run waits for."""
         outcome = as_object(self.end.get("outcome"))
-        return objects(outcome.get("interrupts")) if outcome.get("type") == "interrupt" else []
+        return as_objects(outcome.get("interrupts")) if outcome.get("type") == "interrupt" else []
 
     def update(self, event: JsonObject) -> None:
         """Apply an event."""
@@ -388,7 +387,7 @@ class ReceivedRun:
         if owner is None:
             owner = JsonObject(id=parent or f"message-of-{call_id}", role="assistant")
             self.messages.append(owner)
-        owner["toolCalls"] = [*objects(owner.get("toolCalls")), call]
+        owner["toolCalls"] = [*as_objects(owner.get("toolCalls")), call]
         return call
 
     def _append(self, span: str, begun: JsonObject, delta: str) -> None:
@@ -408,7 +407,9 @@ class ReceivedRun:
 
     def _on_tool_call_result(self, event: JsonObject) -> None:
         call_id = str(event.get("toolCallId"))
-        earlier = [call for message in self.messages for call in objects(message.get("toolCalls"))]
+        earlier = [
+            call for message in self.messages for call in as_objects(message.get("toolCalls"))
+        ]
         known = any(call.get("id") == call_id for call in earlier)
         what = f"TOOL_CALL_RESULT of {call_id!r}"
         self._rules.expect(known, f"{what}, which was not called")
@@ -445,7 +446,7 @@ class ReceivedRun:
         self._append(span, self._chunked, str(event.get("delta") or ""))
 
     def _on_messages_snapshot(self, event: JsonObject) -> None:
-        self.messages = objects(event.get("messages"))
+        self.messages = as_objects(event.get("messages"))
         for message in self.messages:
             has_role = isinstance(message.get("role"), str)
             self._rules.expect(has_role, "a message of MESSAGES_SNAPSHOT must have a role")
@@ -458,7 +459,7 @@ class ReceivedRun:
 
     def _on_state_delta(self, event: JsonObject) -> None:
         try:
-            self.state = apply_patch(self.state, objects(event.get("delta")))
+            self.state = apply_patch(self.state, as_objects(event.get("delta")))
         except (LookupError, TypeError, ValueError) as error:
             self._rules.broken.append(f"STATE_DELTA does not fit the state: {error}")
 

@@ -29,7 +29,7 @@ from offbook.exchange.json_rpc import (
     as_object,
     decode_message,
 )
-from offbook.protocols.a2a_task import CARD_PATH, ENDED, STATE, VERSION, read_parts, to_part
+from offbook.protocols.a2a_subject import CARD_PATH, ENDED, STATE, VERSION, read_parts, to_part
 from offbook.runs.wiring import serve_handler
 from offbook.sources.server.connection import error_response
 from offbook.subjects.mock_tools import describe_exception

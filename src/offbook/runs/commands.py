@@ -277,7 +277,7 @@ def find_command_failure(
 
     Numbers in the error are masked: they differ in a shorter run.
     """
-    from offbook.sources.cassette.shrinking import mask_numbers
+    from offbook.sources.cassette.rerunning import mask_numbers
 
     result = run_command(
         source,

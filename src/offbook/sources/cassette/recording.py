@@ -219,27 +219,25 @@ class Recording:
                 if entry.head is None and entry.has_request:
                     digest = self._normalizer.settings_digest(existing.read(entry).request)
                     self._settings_ids.setdefault(digest, entry.id)
-        self._tracks: TrackRecorder | None = None
         self._effects = ToolEffects() if "tools" in recorded else None
         self._records_people = "people" in recorded
-        if len(recorded) > 1:
-            known = None
-            if self._known is not None and "tools" in (file := self._known.file).header.tracks:
-                known = ToolReplay(file, file.entries, self._normalizer, self._known.is_used)
-            self._tracks = TrackRecorder(
-                self._journal,
-                self._normalizer,
-                self._redaction,
-                known=known,
-                inner=getattr(source, "tool_track", None),
-                effects=self._effects,
-            )
+        known = None
+        if self._known is not None and "tools" in (file := self._known.file).header.tracks:
+            known = ToolReplay(file, file.entries, self._normalizer, self._known.is_used)
+        self._tracks = TrackRecorder(
+            self._journal,
+            self._normalizer,
+            self._redaction,
+            known=known,
+            inner=getattr(source, "tool_track", None),
+            effects=self._effects,
+        )
         self.tool_track = self._tracks if "tools" in recorded else None
         self.file_track: FileRecorder | None = None
-        if "files" in recorded and self._tracks is not None:
+        if "files" in recorded:
             self.file_track = FileRecorder(self._tracks.add_file, self._normalizer, self.path)
         self.http_track: HttpRecorder | None = None
-        if "http" in recorded and self._tracks is not None:
+        if "http" in recorded:
             inner = getattr(source, "http_track", None)
             add = self._tracks.add_http
             self.http_track = HttpRecorder(add, self._normalizer, self._redaction, inner)
@@ -264,8 +262,7 @@ class Recording:
             if self._timing is not None:
                 self._timing.move_to((entry.started_ms or 0) + entry.duration_ms)
             reply = self._known.replay(entry)
-            if self._tracks is not None:
-                self._tracks.note_reply(reply, entry.id)
+            self._tracks.note_reply(reply, entry.id)
             return reply
         if (prewarmed := answer_prewarm(request)) is not None:
             return prewarmed
@@ -286,8 +283,7 @@ class Recording:
         cost = self._price(reply.model or request.model, reply.usage) if self._price else None
         response = response_from_reply(reply, duration=_milliseconds_since(start), cost=cost)
         self._record(identity, started_ms, request, response)
-        if self._tracks is not None:
-            self._tracks.note_reply(reply, identity)
+        self._tracks.note_reply(reply, identity)
         return reply
 
     @property
@@ -298,7 +294,7 @@ class Recording:
     async def answer(self, question: PersonQuestion, /) -> Answer:
         """Return the answer of the source to a question, and store it."""
         answer = await ask_source(self._source, question)
-        if self._tracks is not None and self._records_people:
+        if self._records_people:
             self._tracks.add_answer(question, answer)
         return answer
 
@@ -320,8 +316,7 @@ class Recording:
             )
         started_ms = self._clock.millis() - self._started_ms + self._offset_ms
         self._store(self._last_id, started_ms, request, response)
-        if self._tracks is not None:
-            self._tracks.note_reply(Reply(response.reply_blocks), self._last_id)
+        self._tracks.note_reply(Reply(response.reply_blocks), self._last_id)
 
     def _record(
         self, identity: int, started_ms: int, request: Request, response: RecordedResponse

@@ -283,8 +283,8 @@ class Cassette:
             Cassette("run.yaml", tracks="all").shrink(refund, "short.yaml")
         """
         # By name: it builds on this class.
-        failure_of = load("offbook.sources.cassette.shrinking:failure_of")
-        shrink_tape = load("offbook.sources.cassette.shrinking:shrink_tape")
+        failure_of = load("offbook.sources.cassette.rerunning:failure_of")
+        shrink_tape = load("offbook.sources.cassette.rerunning:shrink_tape")
         return shrink_tape(self, failure_of(test), Path(output))
 
     def compare_tools(self, run: Callable[[ModelSource], object]) -> ComparedTools:
@@ -293,7 +293,7 @@ class Cassette:
         `run` gets a source and runs the agent with it. A call whose result differs is a change:
         between the two runs, the tool is not deterministic.
         """
-        return load("offbook.sources.cassette.tool_changes:compare_tools")(self, run)
+        return load("offbook.sources.cassette.rerunning:compare_tools")(self, run)
 
     @property
     def track_options(self) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from offbook.exchange.json_rpc import (
     JsonObject,
     RpcError,
     as_object,
+    as_objects,
 )
 from offbook.exchange.people import Allow, Answer, Deny, PersonQuestion
 from offbook.subjects.clis.cli import (
@@ -325,9 +326,7 @@ class Acp(PlainSubject):
         return await self._host.respond(method, params)
 
     async def _ask_permission(self, params: JsonObject) -> JsonObject:
-        call, given = as_object(params.get("toolCall")), params.get("options")
-        listed = cast("list[object]", given) if isinstance(given, list) else []
-        options = [as_object(option) for option in listed]
+        call, options = as_object(params.get("toolCall")), as_objects(params.get("options"))
         self._tool_calls.add(str(call.get("toolCallId")))  # some announce a call by the request
         made = self._find_call(call)
         if made is None:

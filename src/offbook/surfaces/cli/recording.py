@@ -456,7 +456,7 @@ def _shrink(
 ) -> int:
     """Write the shortest tape with which a command fails."""
     from offbook.runs.commands import find_command_failure
-    from offbook.sources.cassette.shrinking import shrink_tape
+    from offbook.sources.cassette.rerunning import shrink_tape
 
     def find_failure(source: ModelSource) -> str | None:
         return find_command_failure(source, command, deadline=deadline, **network)
