@@ -388,7 +388,9 @@ def _is_kind(value: object, kind: str) -> bool:
 
 
 def _read_sampled(message: JsonObject) -> Message:
-    content = message.get("content")
-    blocks = as_objects(content) if isinstance(content, list) else [as_object(content)]
+    content: object = message.get("content")
+    blocks = (
+        [as_object(content)] if not isinstance(content, list) else as_objects(message["content"])
+    )
     role = "assistant" if message.get("role") == "assistant" else "user"
     return Message(role, tuple(read_block(str(block.get("type")), block) for block in blocks))

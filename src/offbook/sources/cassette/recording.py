@@ -48,8 +48,7 @@ from offbook.sources.cassette.format import (
 from offbook.sources.cassette.journal import Journal, load_cassette, merge_left_journal
 from offbook.sources.cassette.maintenance import replace_interaction
 from offbook.sources.cassette.replay import Cassette, request_hat
-from offbook.sources.cassette.tool_effects import ToolEffects
-from offbook.sources.cassette.tracks import HttpRecorder, ToolReplay, TrackRecorder
+from offbook.sources.cassette.tracks import HttpRecorder, ToolEffects, ToolReplay, TrackRecorder
 from offbook.sources.matching import answer_prewarm
 from offbook.trace.events import TapeData
 from offbook.trace.redaction import Redaction, RedactionRules, parse_redaction_rules

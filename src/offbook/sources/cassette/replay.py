@@ -235,12 +235,8 @@ class Cassette:
                     hint="give one: passthrough=Live(), or a playbook",
                 )
             return 0
-        if until is not None and not 1 <= until <= len(self.file):
-            raise UsageError(
-                f"no interaction {until}",
-                where=str(self.file.path),
-                hint=f"interactions are numbered from 1 to {len(self.file)}",
-            )
+        if until is not None:
+            self.file.find(until)
         return until
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from offbook.errors import UsageError, did_you_mean
+from offbook.exchange.dialects.openai import image_url
 from offbook.exchange.dialects.responses.responses_wire import NAME
 from offbook.exchange.messages import (
     JSON,
@@ -79,8 +80,7 @@ def encode_agent_result(result: ToolResult, name: str, tools: Sequence[Tool]) ->
     item: JSON = {"type": f"{name}_call_output", "call_id": result.call_id, "output": result.text}
     images = [block for block in result.content if isinstance(block, Image)]
     if name == "computer":
-        url = images[0].url or f"data:{images[0].media_type};base64,{images[0].data}"
-        item["output"] = {"type": "computer_screenshot", "image_url": url}
+        item["output"] = {"type": "computer_screenshot", "image_url": image_url(images[0])}
     elif name == "shell":
         outcome = {"type": "exit", "exit_code": 0}
         item["output"] = [{"stdout": result.text, "stderr": "", "outcome": outcome}]
