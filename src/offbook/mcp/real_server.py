@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offbook.exchange.json_rpc import METHOD_NOT_FOUND, JsonObject, RpcError, as_object
-from offbook.exchange.tool_track import SERVER, ToolEnd, ToolRun
+from offbook.exchange.tool_track import SERVER, RecordedException, ToolEnd, ToolRun
 from offbook.mcp.server_session import LISTS, PROTOCOL_VERSIONS, read_outcome
 from offbook.subjects.mock_tools import ToolOutcome, error_outcome
 from offbook.subjects.process import isolated_env
@@ -152,7 +152,8 @@ class RealServer:
             result = as_object(await self._request(method, params, session))
         except RpcError as error:
             if track is not None:
-                track.add(run, _record_error(error))
+                failed = RecordedException("RpcError", str(error), (error.code,))
+                track.add(run, ToolEnd(error=failed))
             raise
         if track is not None:
             track.add(run, ToolEnd(result))
@@ -184,12 +185,6 @@ class RealServer:
         passed = method in {"notifications/progress", "notifications/message"}
         if self.session is not None and passed:
             self.session.notify_soon(method, params)
-
-
-def _record_error(error: RpcError) -> ToolEnd:
-    from offbook.exchange.tool_track import RecordedException
-
-    return ToolEnd(error=RecordedException("RpcError", str(error), (error.code,)))
 
 
 class _LoopThread:
