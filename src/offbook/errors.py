@@ -39,7 +39,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
 
@@ -314,6 +314,12 @@ def raise_model_failure(error: BaseException) -> None:
         raise error
     message = f"a callback of the playbook raised {type(error).__name__}: {error}"
     raise RunError(message) from error
+
+
+def name_some(names: Sequence[object], most: int = 10) -> str:
+    """Return names for a message; of many, the first ones: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(map(str, names[:most]))}{more}"
 
 
 def counted(number: int, noun: str) -> str:

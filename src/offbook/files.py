@@ -354,8 +354,14 @@ def read_lines(path: Path, decode: Callable[[bytes], T], what: str) -> Iterator[
 def read_document(path: Path, kind: type[T]) -> T:
     """Return a YAML or JSON file as a struct."""
     text = read_text(path)
-    value = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, path)
-    return convert(value, kind, path=path, text=text)
+    return convert(parse_document(text, path), kind, path=path, text=text)
+
+
+def parse_document(text: str, path: Path) -> Any:
+    """Return the value of a TOML, JSON or YAML file, by its suffix."""
+    if path.suffix == ".toml":
+        return parse_toml(text, path)
+    return parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, path)
 
 
 def convert(
@@ -455,6 +461,16 @@ def _find_line(error: BaseException) -> str:
     return f"{lines[0].filename}:{lines[0].lineno}" if lines else ""
 
 
+def locate_error(error: BaseException, file: Path) -> str:
+    """Return the file, with the line of it in which an error was raised last, if there is one."""
+    from traceback import extract_tb
+
+    if isinstance(error, SyntaxError) and error.filename == str(file):
+        return f"{file}:{error.lineno}"
+    lines = [f.lineno for f in extract_tb(error.__traceback__) if f.filename == str(file)]
+    return f"{file}:{lines[-1]}" if lines else str(file)
+
+
 def find_attribute(module: ModuleType, name: str) -> Any:
     """Return an object of a module, or raise a UsageError with the nearest name."""
     if not hasattr(module, name):
@@ -472,6 +488,22 @@ def run_source(module: ModuleType, path: Path) -> None:
 @functools.lru_cache(maxsize=64)
 def _compile_source(source: bytes, path: str) -> CodeType:
     return compile(source, path, "exec")
+
+
+TOOL_FOLDERS = {"__pycache__", "node_modules", "site-packages"}
+
+
+def find_own_files(folder: Path, pattern: str) -> list[Path]:
+    """Return the files of a user by a glob, sorted: none of a tool, or in a hidden folder."""
+    return sorted(
+        path
+        for path in folder.rglob(pattern)
+        if not path.is_dir()
+        and not any(
+            name.startswith(".") or name in TOOL_FOLDERS
+            for name in path.relative_to(folder).parts[:-1]
+        )
+    )
 
 
 # --- writing

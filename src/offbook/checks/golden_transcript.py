@@ -34,7 +34,7 @@ import msgspec
 
 from offbook.checks.expected_files import diff_texts, update_hint, withdraw, write_or_propose
 from offbook.errors import CheckFailed, FormatError, RequirementFailed, UsageError, did_you_mean
-from offbook.files import parse_json, read_text
+from offbook.files import parse_document, parse_json, read_text
 from offbook.options import decide, require_list, require_some
 from offbook.secrets import MASK, hide_secrets
 from offbook.trace.events import (
@@ -278,17 +278,13 @@ def _read_golden(path: Path) -> Any:
     if path.suffix == ".jsonl":
         lines = enumerate(text.split("\n"), 1)
         return [parse_json(line, path, number) for number, line in lines if line.strip()]
-    if path.suffix == ".json":
-        return parse_json(text, path)
-    if path.suffix not in {".yaml", ".yml"}:
+    if path.suffix not in {".json", ".yaml", ".yml"}:
         raise FormatError(
             f"unsupported file type {path.suffix!r}",
             path=path,
             hint="a golden transcript is a .json, .jsonl or .yaml file",
         )
-    from offbook.files import parse_yaml  # most goldens are JSON
-
-    return parse_yaml(text, path)
+    return parse_document(text, path)
 
 
 def _render(value: Any, suffix: str) -> str:

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 from offbook.errors import FormatError, did_you_mean
 from offbook.evals.run_record import json_lines
-from offbook.files import MAX_FILE_SIZE, parse_json, parse_yaml, read_text
+from offbook.files import MAX_FILE_SIZE, parse_document, parse_json, read_text
 
 Fail = Callable[[str, str, str], NoReturn]
 
@@ -221,7 +221,8 @@ def _read_jsonl(path: Path) -> Iterator[Any]:
         yield parse_json(line, path, number)
 
 
-def _read_list(path: Path, value: Any) -> Sequence[Any]:
+def _read_list(path: Path) -> Sequence[Any]:
+    value = parse_document(read_text(path), path)
     if not isinstance(value, list):
         raise FormatError(f"expected a list of rows, got {type(value).__name__}", path=path)
     return cast("list[Any]", value)
@@ -244,8 +245,6 @@ def _read_parquet(path: Path) -> Iterator[dict[str, Any]]:
 READERS: dict[str, Callable[[Path], Any]] = {
     ".csv": _read_csv,
     ".jsonl": _read_jsonl,
-    ".json": lambda path: _read_list(path, parse_json(read_text(path), path)),
-    ".yaml": lambda path: _read_list(path, parse_yaml(read_text(path), path)),
-    ".yml": lambda path: _read_list(path, parse_yaml(read_text(path), path)),
+    **dict.fromkeys((".json", ".yaml", ".yml"), _read_list),
     ".parquet": _read_parquet,
 }

@@ -17,7 +17,7 @@ from contextlib import suppress
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import msgspec
 
@@ -35,7 +35,8 @@ from offbook.evals.run_record import ROLES, check_fixture
 from offbook.files import (
     convert,
     find_line,
-    parse_json,
+    find_own_files,
+    parse_document,
     parse_toml,
     parser_limits,
     read_settings,
@@ -47,6 +48,7 @@ from offbook.options import require_some
 if TYPE_CHECKING:
     from offbook.evals.datasets import CaseOrigin
 
+T = TypeVar("T")
 PATTERN = "*.eval.toml"
 OTHER_PATTERNS = ("*.eval.json", "*.eval.yaml", "*.eval.yml")
 CONTEXT_TYPE = "harn.context_eval.manifest.v1"
@@ -167,7 +169,7 @@ def find_packs(paths: Iterable[Path]) -> list[Path]:
                 raise FormatError("no such file", path=path, hint="offbook eval new writes a pack")
             found.append(path)
             continue
-        packs = sorted(file for file in path.rglob(PATTERN) if _is_own_file(file, path))
+        packs = find_own_files(path, PATTERN)
         if not packs:
             raise FormatError(
                 f"no eval pack in this folder: {PATTERN}",
@@ -180,10 +182,9 @@ def find_packs(paths: Iterable[Path]) -> list[Path]:
 
 def find_skipped_packs(folder: Path) -> list[Path]:
     """Return the packs of a folder that have another name than `*.eval.toml`."""
-    skipped = [file for name in OTHER_PATTERNS for file in folder.rglob(name)]
-    others = (file for file in folder.rglob("*.toml") if not file.match(PATTERN))
-    skipped += filter(_may_have_cases, others)
-    return sorted(file for file in skipped if _is_own_file(file, folder))
+    skipped = [file for name in OTHER_PATTERNS for file in find_own_files(folder, name)]
+    others = (file for file in find_own_files(folder, "*.toml") if not file.match(PATTERN))
+    return sorted([*skipped, *filter(_may_have_cases, others)])
 
 
 def _may_have_cases(file: Path) -> bool:
@@ -194,22 +195,9 @@ def _may_have_cases(file: Path) -> bool:
         return True
 
 
-def _is_own_file(file: Path, folder: Path) -> bool:
-    """Return whether a path is a file of the user: not of a tool, in a folder such as .venv."""
-    parts = file.relative_to(folder).parts[:-1]
-    hidden = any(part.startswith(".") or part == "node_modules" for part in parts)
-    return not hidden and not file.is_dir()
-
-
 def _parse(text: str, path: Path) -> Any:
-    if path.suffix == ".toml":
-        return parse_toml(text, path)
-    if path.suffix == ".json":
-        return parse_json(text, path)
     if path.suffix in SUFFIXES:
-        from offbook.files import parse_yaml  # most packs are TOML
-
-        return parse_yaml(text, path)
+        return parse_document(text, path)
     raise FormatError(
         f"unsupported file type {path.suffix!r}",
         path=path,
@@ -219,26 +207,24 @@ def _parse(text: str, path: Path) -> Any:
 
 def _with_ids(pack: Pack) -> Pack:
     """Return the pack with an id for each case, route and tier."""
-    cases = tuple(
-        case if case.id else msgspec.structs.replace(case, id=f"case_{number}")
-        for number, case in enumerate(pack.cases, 1)
-    )
-    ladders = tuple(
+    ladders = [
         msgspec.structs.replace(
             ladder,
-            id=ladder.id or f"ladder_{number}",
-            model_routes=tuple(
-                route if route.id else msgspec.structs.replace(route, id=f"route_{n}")
-                for n, route in enumerate(ladder.model_routes, 1)
-            ),
-            timeout_tiers=tuple(
-                tier if tier.id else msgspec.structs.replace(tier, id=f"tier_{n}")
-                for n, tier in enumerate(ladder.timeout_tiers, 1)
-            ),
+            model_routes=number_ids(ladder.model_routes, "route"),
+            timeout_tiers=number_ids(ladder.timeout_tiers, "tier"),
         )
-        for number, ladder in enumerate(pack.ladders, 1)
+        for ladder in number_ids(pack.ladders, "ladder")
+    ]
+    cases = number_ids(pack.cases, "case")
+    return msgspec.structs.replace(pack, cases=cases, ladders=tuple(ladders))
+
+
+def number_ids(items: Iterable[Any], name: str) -> tuple[Any, ...]:
+    """Return items of a pack; one without an id is named by its number: `case_3`."""
+    return tuple(
+        item if item.id else msgspec.structs.replace(item, id=f"{name}_{number}")
+        for number, item in enumerate(items, 1)
     )
-    return msgspec.structs.replace(pack, cases=cases, ladders=ladders)
 
 
 def normalize_keys(
@@ -576,6 +562,17 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"^\s*((?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"))*)\s*=")
 _SPACE = re.compile(r"\s*")
+
+
+def read_part(path: Path, kind: type[T]) -> tuple[T, str]:
+    """Return a file that a pack names, as a struct and as a text; an error has its line."""
+    text = read_text(path)
+
+    def find(text: str, location: str) -> int | None:
+        return line_of(text, location, path)
+
+    value = parse_document(text, path)
+    return convert(value, kind, path=path, text=text, line_finder=find), text
 
 
 def line_of(text: str, location: str, path: Path) -> int | None:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import msgspec
 
 from offbook.errors import DeadlineExceeded, RunError, UsageError, did_you_mean, require_known
-from offbook.files import import_object, run_source, write_atomic
+from offbook.files import import_object, locate_error, run_source, write_atomic
 from offbook.goldens.components import bind_step, steps_of, write_step
 from offbook.goldens.fixture_store import (
     FIXTURE_VERSION,
@@ -255,14 +255,9 @@ class ComponentRegistry:
         try:
             run_source(module, path)
         except Exception as error:
-            # name the line of the script, not the line of a library that it calls
-            line, traceback = getattr(error, "lineno", None) or 1, error.__traceback__
-            while traceback is not None:
-                if traceback.tb_frame.f_code.co_filename == str(path):
-                    line = traceback.tb_lineno
-                traceback = traceback.tb_next
             raise UsageError(
-                f"the live script raised {type(error).__name__}: {error}", where=f"{path}:{line}"
+                f"the live script raised {type(error).__name__}: {error}",
+                where=locate_error(error, path),
             ) from error
         self._modules[component] = module
         return module

@@ -15,7 +15,7 @@ import msgspec
 
 from offbook.cli_options import FILE_PATH, echo, json_option, print_json
 from offbook.errors import FormatError, OffbookError, counted
-from offbook.files import read_text, require_folder, write_atomic
+from offbook.files import find_own_files, read_text, require_folder, write_atomic
 from offbook.lint.empty_tests import (
     Found,
     Position,
@@ -47,7 +47,6 @@ RULES = {
     "OB204": "playbook that no test loads",
 }
 RUFF = {"OB110": ("B017", "PT011")}  # the same rules of ruff, which a line may silence already
-SKIPPED_FOLDERS = {"__pycache__", "node_modules", "site-packages"}
 NOQA = re.compile(r"#\s*noqa(?::\s*(?P<codes>[A-Z0-9, ]+))?", re.IGNORECASE)
 
 
@@ -132,10 +131,9 @@ def _find_files(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
         return
-    for file in require_folder(path, "file or folder").rglob("*"):
-        parts = file.relative_to(path).parts
-        hidden = any(part.startswith(".") or part in SKIPPED_FOLDERS for part in parts)
-        if not hidden and file.suffix in {".py", ".jsonl", ".yaml", ".yml"} and file.is_file():
+    for file in find_own_files(require_folder(path, "file or folder"), "*"):
+        is_read = file.suffix in {".py", ".jsonl", ".yaml", ".yml"} and file.is_file()
+        if is_read and not file.name.startswith("."):
             yield file
 
 

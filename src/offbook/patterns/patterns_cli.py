@@ -15,8 +15,8 @@ import click
 import msgspec
 
 from offbook.cli_options import echo, json_option, print_json
-from offbook.errors import UsageError
-from offbook.files import require_new, write_atomic
+from offbook.errors import UsageError, name_some
+from offbook.files import find_own_files, require_new, write_atomic
 from offbook.options import require_some
 from offbook.patterns.graph import Computed
 from offbook.patterns.harness import create_harness
@@ -74,7 +74,7 @@ def test_command(
         return write_scaffold(pattern)
     jobs = find_tests(pattern, test)
     if test is None and (left_out := find_left_out(pattern, jobs)):
-        echo(f"offbook: not run: {_join(left_out)}\n{LEFT_OUT_HINT}", err=True)
+        echo(f"offbook: not run: {name_some(left_out)}\n{LEFT_OUT_HINT}", err=True)
     tests = WatchedTests(lambda: jobs, partial(run_tests, name_filter=name_filter))
     tests.run_changed()  # all of them: none has run yet
     if watch:
@@ -131,8 +131,6 @@ NAMES = (
     *("test_{stem}.py", "{stem}_test.py"),
     *("{stem}.steps.yaml", "{stem}.steps.yml", "{stem}.steps.json"),
 )
-INSTALLED = {"node_modules", "site-packages"}
-MAX_NAMED = 10  # files in a message
 LEFT_OUT_HINT = "name a test as its pattern, or give both: offbook pattern test PATTERN TEST"
 
 
@@ -162,12 +160,12 @@ def find_tests(pattern: Path, test: Path | None = None) -> list[PatternTest]:
     if pattern.is_dir():
         files = [
             file
-            for file in _list_files(pattern, "*.py")
-            if not file.name.startswith("test_") and not file.stem.endswith("_test")
+            for file in find_own_files(pattern, "*.py")
+            if not file.name.startswith((".", "test_")) and not file.stem.endswith("_test")
         ]
         found = [PatternTest(file, tests) for file in files if (tests := _tests_beside(file))]
         left_out = find_left_out(pattern, found)
-        hint = f"not run: {_join(left_out)}\n{LEFT_OUT_HINT}" if left_out else ""
+        hint = f"not run: {name_some(left_out)}\n{LEFT_OUT_HINT}" if left_out else ""
         what = "no pattern with tests in this folder"
         return require_some(found, what, where=pattern, hint=hint)
     tests = _tests_beside(pattern)
@@ -189,26 +187,10 @@ def find_left_out(pattern: Path, jobs: list[PatternTest]) -> list[Path]:
     """Return the files with the name of a test of a pattern, or of a folder, that do not run."""
     run = {path for job in jobs for path in job.tests}
     if pattern.is_dir():
-        named = [path for name in NAMES for path in _list_files(pattern, name.format(stem="*"))]
+        named = [path for name in NAMES for path in find_own_files(pattern, name.format(stem="*"))]
     else:
         named = [pattern.with_name(name.format(stem=pattern.stem)) for name in NAMES]
     return sorted(path for path in named if path not in run and path.is_file())
-
-
-def _list_files(folder: Path, name: str) -> list[Path]:
-    """Return the files of a folder by a glob, without hidden folders and installed packages."""
-    return sorted(
-        path
-        for path in folder.rglob(name)
-        if not any(
-            part.startswith(".") or part in INSTALLED for part in path.relative_to(folder).parts
-        )
-    )
-
-
-def _join(paths: list[Path]) -> str:
-    more = f" and {len(paths) - MAX_NAMED} more" if len(paths) > MAX_NAMED else ""
-    return f"{', '.join(map(str, paths[:MAX_NAMED]))}{more}"
 
 
 def run_tests(job: PatternTest, *, name_filter: str = "") -> WatchedRun:

@@ -32,7 +32,7 @@ import msgspec
 
 from offbook.errors import ContractBroken, FormatError, UsageError, did_you_mean
 from offbook.exchange.model import SchemaValidator, compile_validator
-from offbook.files import convert, parse_json, parse_yaml, read_settings, read_text
+from offbook.files import read_document, read_settings
 from offbook.options import require_some
 from offbook.secrets import excerpt
 from offbook.trace.events import (
@@ -143,9 +143,7 @@ class Contracts:
     @classmethod
     def read(cls, path: Path) -> Contracts:
         """Return the contracts of a JSON or YAML file."""
-        text = read_text(path)
-        content = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, path)
-        file = convert(content, ContractFile, path=path)
+        file = read_document(path, ContractFile)
         return cls(topics=file.topics, events=file.events, where=str(path))
 
     @property

@@ -18,7 +18,7 @@ from typing import Annotated, Any, cast
 import msgspec
 
 from offbook.errors import FormatError, OffbookWarning
-from offbook.files import convert, find_line, parse_json, parse_yaml, read_text
+from offbook.files import convert, find_line, parse_document, read_text
 
 COMPLETION_PROMISE = "LOOP_COMPLETE"
 MIN_PREFIX = 6  # characters of a shortened key, such as `max_iter`
@@ -154,7 +154,7 @@ def read_preset(
     value: Any = source
     if not isinstance(source, Mapping):
         path, text = Path(source), read_text(Path(source))
-        value = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, path)
+        value = parse_document(text, path)
     for location, fields, known in _list_keys(value):
         ralph = RALPH_KEYS[location.removeprefix(".").partition(".")[0]].split()
         for key in fields:

@@ -29,7 +29,7 @@ from offbook.evals.case_kind import EvalOptions
 from offbook.evals.datasets import read_rows
 from offbook.evals.pack import LoadedPack, PackAssertion
 from offbook.evals.pack_file import read_pack
-from offbook.files import convert, parse_json, parse_yaml, read_text, require_new
+from offbook.files import convert, parse_document, parse_json, read_text, require_new
 
 Skipped = Counter[str]  # what was not carried over, by name
 IMPORTERS = (
@@ -76,8 +76,7 @@ class PeerFile:
         elif path.suffix in {".csv", ".jsonl"}:
             self.rows = read_rows(path)
         elif path.suffix in {".json", ".yaml", ".yml"}:
-            text = read_text(path)
-            value = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, path)
+            value = parse_document(read_text(path), path)
             if isinstance(value, list):
                 self.rows = read_rows(path)
             elif isinstance(value, dict):
