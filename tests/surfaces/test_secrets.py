@@ -20,9 +20,9 @@ import pytest
 from offbook import secrets
 from offbook.errors import ModelError
 from offbook.exchange import Reply, Request, Text, Thinking, ToolCall
+from offbook.reports.report import FORMATS as REPORT_FORMATS
 from offbook.sources.cassette import Recording
 from offbook.sources.server import Server
-from offbook.surfaces.cli.traces import FORMATS as REPORT_FORMATS
 from offbook.surfaces.mcp_server import StdioServer, find_tool
 from tests.planted_secrets import CHANNELS, CONTEXTS, ENVIRONMENT, FORMATS, draw_values, plant
 from tests.sources.cassette.conversations import Counting, ask

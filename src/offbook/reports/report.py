@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
+from offbook.capability import load
+from offbook.errors import require_known
 from offbook.trace.agent_output import truncate_texts
 from offbook.trace.events import (
     CHANGE,
@@ -51,6 +53,19 @@ CASE_STATUSES: dict[str, CaseStatus] = {
 LINE_BREAKS = re.compile(r"[\t\r\n\v\f\x1c-\x1f\x85\u2028\u2029]+")
 # Characters that at least one of the formats cannot represent.
 UNREPRESENTABLE = re.compile("[\x00-\x1b\x7f\ud800-\udfff\ufffe\uffff]")
+
+
+# The formats of the core. Capabilities declare theirs in their `CAPABILITY`.
+FORMATS = {
+    "junit": "offbook.reports.report:JUnitReport",
+    "tap": "offbook.reports.report:TapReport",
+    "tap13": "offbook.reports.report:Tap13Report",
+    "ctrf": "offbook.reports.report:CtrfReport",
+    "json": "offbook.reports.json_report:JsonReport",
+    "markdown": "offbook.reports.github:MarkdownReport",
+    "github": "offbook.reports.github:GitHubReport",
+    "badge": "offbook.reports.json_report:BadgeReport",
+}
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -125,6 +140,12 @@ class Report(Protocol):
     def render(self, *suites: Suite) -> str:
         """Return the text of the report."""
         ...
+
+
+def find_report(name: str) -> Report:
+    """Return the renderer of a format of the core."""
+    require_known("unknown report format", name, FORMATS)
+    return load(FORMATS[name])()
 
 
 def join_suites(suites: Sequence[Suite]) -> Suite:

@@ -27,7 +27,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 import click
 import msgspec
@@ -39,14 +39,13 @@ from offbook.files import (
     convert,
     copy_atomic,
     find_line,
-    parse_json,
-    parse_yaml,
+    parse_document,
     read_text,
     require_kind,
     write_atomic,
 )
 from offbook.options import require_some
-from offbook.reports.report import Attempt, Case, Suite, collect_suite
+from offbook.reports.report import Attempt, Case, Suite, collect_suite, find_report
 from offbook.runs.agents import BACKENDS
 from offbook.trace.events import FileLine
 from offbook.trace.reader import Trace
@@ -57,15 +56,15 @@ from offbook.workflows.tools import (
     ReportFormat,
     check,
     cleanup,
-    find_report,
     refuse_unknown_hat,
     report,
-    report_suffix,
     setup,
 )
 from offbook.workflows.workspace import CASSETTES, Workspace, Workspaces
 
 if TYPE_CHECKING:
+    from offbook.workflows.cassette_tools import RecordResult
+    from offbook.workflows.loop_tools import RunResult
     from offbook.workflows.result_tools import EvaluateResult
 
 
@@ -163,8 +162,7 @@ def read_scenario(path: Path) -> Scenario:
     """Return the scenario of a file, with the files that it names as full paths."""
     require_kind(path, "scenario")
     text = read_text(path)
-    value = parse_json(text, path) if path.suffix == ".json" else parse_yaml(text, path)
-    scenario = convert(value, Scenario, path=path, text=text)
+    scenario = convert(parse_document(text, path), Scenario, path=path, text=text)
     if not scenario.assertions:
         raise FormatError(
             "missing assertions",
@@ -472,7 +470,10 @@ async def _run_attempt(
                 history=history,
                 trace_path=attempt.session,
             )
-            target = folder / f"{slug(scenario.name)}.{report_suffix(step.format)}"
+            # `junit.xml`, `ctrf.json`, `tap`, `json`
+            suffix = find_report(step.format).suffix
+            suffix = suffix if suffix == step.format else f"{step.format}.{suffix}"
+            target = folder / f"{slug(scenario.name)}.{suffix}"
             attempt.reports.append(str(copy_atomic(Path(written.report_path), target)))
         attempt.suite = collect_suite(
             Trace(session), scenario.name, trace=attempt.session, history=history
@@ -485,20 +486,9 @@ async def _run_attempt(
     return attempt, failure
 
 
-class RunOutcome(Protocol):
-    """The common fields of the results of `run` and `record`."""
-
-    @property
-    def termination_reason(self) -> str: ...
-    @property
-    def session_file(self) -> str: ...
-    @property
-    def error(self) -> str: ...
-    @property
-    def warnings(self) -> tuple[str, ...]: ...
-
-
-async def _run_loop(scenario: Scenario, workspace: Workspace, *, recording: bool) -> RunOutcome:
+async def _run_loop(
+    scenario: Scenario, workspace: Workspace, *, recording: bool
+) -> RunResult | RecordResult:
     """Run the agent, replay its cassette, or run the agent and record the cassette."""
     options = msgspec.structs.asdict(scenario.run)
     if not scenario.run.cassette:
@@ -536,7 +526,7 @@ async def _run_loop(scenario: Scenario, workspace: Workspace, *, recording: bool
 
 
 def find_failure(
-    outcome: RunOutcome, checked: CheckResult, evaluated: EvaluateResult | None = None
+    outcome: RunResult | RecordResult, checked: CheckResult, evaluated: EvaluateResult | None = None
 ) -> AttemptFailure | None:
     """Return the reason why an attempt failed: an error of the run, or a failed check."""
     messages = [f"{item.name}: {item.message}" for item in checked.results if not item.passed]

@@ -13,8 +13,9 @@ Assertions, snapshots and reports are imported inside the functions: each tool i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from inspect import Parameter, signature
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args, get_type_hints
 
 import msgspec
 
@@ -32,21 +33,12 @@ from offbook.workflows.workspace import INITIAL, Workspace, Workspaces
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from offbook.reports.report import Report
     from offbook.trace.events import Event
     from offbook.workflows.presets import Preset
 
 
 InspectFormat = Literal["json", "summary", "timeline"]
-INSPECT_FORMATS = ("json", "summary", "timeline")
 ReportFormat = Literal["junit", "tap", "tap13", "ctrf", "json"]
-REPORTS = {
-    "junit": "offbook.reports.report:JUnitReport",
-    "tap": "offbook.reports.report:TapReport",
-    "tap13": "offbook.reports.report:Tap13Report",
-    "ctrf": "offbook.reports.report:CtrfReport",
-    "json": "offbook.reports.json_report:JsonReport",
-}
 
 
 class SetupResult(msgspec.Struct, frozen=True):
@@ -191,7 +183,7 @@ def inspect(
 
     event_filter = convert(filter or {}, EventFilter, path="filter")
     decode(limit, Count, "limit")
-    require_known("unknown format", format, INSPECT_FORMATS)
+    require_known("unknown format", format, get_args(InspectFormat))
     session = Workspaces().find(workspace_id).recorded_session
     trace = Trace(session, count=format == "summary")
     if format == "json":
@@ -211,18 +203,6 @@ def inspect(
         ]
         result["truncated_tail"] = trace.faults[-1].torn
     return result
-
-
-def find_report(format: str) -> Report:  # noqa: A002 - the tool's parameter
-    """Return the renderer of a report format."""
-    require_known("unknown report format", format, REPORTS)
-    return load(REPORTS[format])()
-
-
-def report_suffix(format: str) -> str:  # noqa: A002 - the tool's parameter
-    """Return the end of the file name of a report: `junit.xml`, `ctrf.json`, `tap`, `json`."""
-    suffix = find_report(format).suffix
-    return suffix if suffix == format else f"{format}.{suffix}"
 
 
 class ReportResult(msgspec.Struct, frozen=True):
@@ -249,8 +229,9 @@ def report(
     trace_path: str = "",
 ) -> ReportResult:
     """Write the verdicts of all runs since the setup as a report."""
-    from offbook.reports.report import collect_suite
+    from offbook.reports.report import collect_suite, find_report
 
+    require_known("unknown report format", format, get_args(ReportFormat))
     renderer = find_report(format)
     workspace = Workspaces().find(workspace_id)
     session = workspace.recorded_session
@@ -376,6 +357,16 @@ PARAMETERS = {
     "tested_model": "The name of the model under test; it may not judge itself.",
     "workspace_id": "The name of the workspace.",
 }
+
+
+def tool_parameters(function: Callable[..., Any]) -> dict[str, tuple[Parameter, Any]]:
+    """Return the parameters of a tool that users give, each with its type."""
+    hints = get_type_hints(function)
+    return {
+        name: (parameter, hints[name])
+        for name, parameter in signature(function).parameters.items()
+        if name not in INTERNAL_PARAMETERS
+    }
 
 
 def find_tool(name: str) -> Callable[..., Any]:

@@ -192,17 +192,6 @@ def _compare_tapes(before: Path, after: Path, *, as_json: bool) -> int:
     return int(not parting.same)
 
 
-# The formats of the core. Capabilities declare theirs in their `CAPABILITY`.
-FORMATS = {
-    "junit": "offbook.reports.report:JUnitReport",
-    "tap": "offbook.reports.report:TapReport",
-    "tap13": "offbook.reports.report:Tap13Report",
-    "ctrf": "offbook.reports.report:CtrfReport",
-    "json": "offbook.reports.json_report:JsonReport",
-    "markdown": "offbook.reports.github:MarkdownReport",
-    "github": "offbook.reports.github:GitHubReport",
-    "badge": "offbook.reports.json_report:BadgeReport",
-}
 COVERAGE = ("coverage", "coverage-json")
 OTLP = "otlp"
 REPORT_EXAMPLE = """\b
@@ -273,6 +262,8 @@ def report(
 
     if to is not None and (output is not None or format_ != OTLP):
         raise UsageError("--to sends spans", hint="--format otlp --to URL, without --output")
+    from offbook.reports.report import FORMATS
+
     others = {name: target for each in load_capabilities() for name, target in each.reports.items()}
     if format_ == OTLP:
         documents = [_render_spans(path) for path in traces]
@@ -337,7 +328,7 @@ def _measure_coverage(
 def _render_suites(format_: str, traces: Sequence[Path]) -> str:
     """Return the report of one suite for each trace."""
     from offbook.files import parser_limits
-    from offbook.reports.report import collect_suite
+    from offbook.reports.report import collect_suite, find_report
     from offbook.trace.reader import Trace, raise_if_corrupt
 
     suites: list[Suite] = []
@@ -348,7 +339,7 @@ def _render_suites(format_: str, traces: Sequence[Path]) -> str:
         raise_if_corrupt(trace.faults, path)  # a lost line may be a failed verdict
         if not trace.total:
             raise FormatError("no events in this trace", path=path)
-    return load(FORMATS[format_])().render(*suites)
+    return find_report(format_).render(*suites)
 
 
 def _render_spans(path: Path) -> tuple[Path, str]:
