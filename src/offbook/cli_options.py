@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import time
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from offbook.trace.events import Event
 
 FILE_PATH = click.Path(path_type=Path)
+PROGRESS_SECONDS = 0.1
 
 
 class FiniteFloat(click.FloatRange):
@@ -49,6 +51,27 @@ def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
 def show_progress(text: str) -> None:
     """Replace the line of progress on stderr; with an empty text, remove it."""
     click.echo(f"\r\x1b[K{_outgoing(text)}", err=True, nl=False)
+
+
+class ProgressLine:
+    """The line of progress of a command, on a terminal only, a few times a second."""
+
+    def __init__(self, *, wanted: bool = True) -> None:
+        self.is_live = wanted and sys.stderr.isatty()
+        self._shown = 0.0
+
+    def show(self, describe: Callable[[], str], *, at_once: bool = False) -> None:
+        """Write the line again, if it is time or `at_once`."""
+        now = time.monotonic()
+        if self.is_live and (at_once or now - self._shown >= PROGRESS_SECONDS):
+            self._shown = now
+            show_progress(describe())
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self._shown:
+            self._shown = 0.0
+            show_progress("")
 
 
 def _outgoing(text: object) -> str:
@@ -292,15 +315,13 @@ def report_faults(faults: Faults | None, events: Iterable[Event]) -> None:
 
 def read_value(text: str, name: str) -> Any:
     """Return the value of an option: JSON itself, the path of a file, or - for stdin."""
-    from offbook.files import parse_json, parse_yaml, read_text
+    from offbook.files import parse_document, parse_json, parse_yaml, read_text
 
     if text == "-":
         return parse_yaml(sys.stdin.read(), "stdin")
     if text.lstrip().startswith(("{", "[")):
         return parse_json(text, name)
-    path = Path(text)
-    content = read_text(path)
-    return parse_json(content, path) if path.suffix == ".json" else parse_yaml(content, path)
+    return parse_document(read_text(Path(text)), Path(text))
 
 
 def read_object(text: str | None, name: str) -> dict[str, Any] | None:

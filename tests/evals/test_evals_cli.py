@@ -17,6 +17,7 @@ import pytest
 from junitparser import JUnitXml
 
 from offbook import Mocks, Server
+from offbook.cli_options import ProgressLine
 from offbook.evals import RunProgress, evals_cli
 from tests.evals.conftest import RUN, Files
 from tests.forked import run_python
@@ -620,11 +621,11 @@ class Terminal(io.StringIO):
 def test_the_progress_has_the_cost_and_is_not_shown_too_often(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
-    show = evals_cli._show_progress()  # pyright: ignore[reportPrivateUsage]
-    assert show is not None
+    line = ProgressLine()
     for done in (1, 2, 4):
-        show(RunProgress(4, done, 1, 0.25, started=80.0, first=90.0))
-    evals_cli._clear_progress()  # pyright: ignore[reportPrivateUsage]
+        state = RunProgress(4, done, 1, 0.25, started=80.0, first=90.0)
+        evals_cli._show_run(line, state)  # pyright: ignore[reportPrivateUsage]
+    line.clear()
     assert terminal.getvalue().split("\r\x1b[K") == [
         "",
         "1/4 cases, 1 failed, 0.2500 USD",

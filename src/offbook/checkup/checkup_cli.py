@@ -18,17 +18,17 @@ from offbook.checkup.scenarios import BY_ID, GROUPS, SCENARIOS, select
 from offbook.cli_options import (
     FILE_PATH,
     FiniteFloat,
+    ProgressLine,
     echo,
     json_option,
     print_json,
-    show_progress,
     use_colour,
 )
 from offbook.errors import UsageError, counted
 from offbook.files import import_object, write_atomic
 
 if TYPE_CHECKING:
-    from offbook.checkup.playing import CheckupResult
+    from offbook.checkup.checkup_run import CheckupResult
 
 FOLDER = Path(".offbook/checkup")
 DEADLINE, COMMAND_DEADLINE = 20.0, 60.0  # seconds: a program starts first
@@ -100,7 +100,11 @@ def checkup_command(
         from offbook.checkup.checkup_run import GRACE
 
         seconds = (deadline or COMMAND_DEADLINE) + GRACE
-    live = sys.stderr.isatty() and not as_json
+    line = ProgressLine(wanted=not as_json)
+
+    def show(done: int, of: int) -> None:
+        line.show(lambda: f"{done} of {counted(of, 'scenario')}")
+
     try:
         found = run_checkup(
             target,
@@ -109,11 +113,10 @@ def checkup_command(
             name=name,
             folder=output,
             deadline=seconds,
-            progress=_show_progress if live else None,
+            progress=show,
         )
     finally:
-        if live:
-            show_progress("")
+        line.clear()
     if write_test is not None:
         _write_test(write_test, found, arguments, deadline)
     if as_json:
@@ -214,10 +217,6 @@ def as_data(found: Checkup) -> dict[str, Any]:
 
 def _relative(path: str) -> str:
     return os.path.relpath(path) if Path(path).is_relative_to(Path.cwd()) else path
-
-
-def _show_progress(done: int, of: int) -> None:
-    show_progress(f"{done} of {counted(of, 'scenario')}")
 
 
 TEST = '''\

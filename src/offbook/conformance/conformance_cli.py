@@ -33,7 +33,7 @@ import click
 import msgspec
 
 from offbook.checks.expected_files import diff_texts
-from offbook.cli_options import FILE_PATH, FiniteFloat, echo, json_option, print_json, show_progress
+from offbook.cli_options import FILE_PATH, FiniteFloat, ProgressLine, echo, json_option, print_json
 from offbook.conformance.case_worker import CaseExit, receive_message, send_message
 from offbook.errors import UsageError
 from offbook.files import convert, parse_toml, read_text, require_folder, write_atomic
@@ -436,7 +436,6 @@ def run_commands(
 
 MAX_DIFF = 12  # lines of a difference without -v
 SLOWEST = 10
-PROGRESS_SECONDS = 0.1
 MARKS = {
     "passed": "PASS",
     "failed": "FAIL",
@@ -506,12 +505,12 @@ def conformance(  # noqa: PLR0913 - the options of the command
         echo(f"no cases in {folder}{selected}: nothing was checked", err=True)
         return 1
     started = time.monotonic()
-    progress = Progress(len(cases))
+    progress = ProgressLine()
     results: list[ConformanceResult] = []
     try:
         for result in run_cases(cases, settings, jobs=jobs or os.cpu_count() or 1, update=update):
             results.append(result)
-            progress.show(results)
+            progress.show(lambda: _count_cases(results, len(cases)))
             if not as_json and (verbose or result.outcome not in {"passed", "xfailed"}):
                 progress.clear()
                 echo(render(result, verbose=verbose, timing=timing or verbose))
@@ -530,31 +529,9 @@ def conformance(  # noqa: PLR0913 - the options of the command
     return int(any(result.failed for result in results))
 
 
-class Progress:
-    """A line that counts the cases, on a terminal only."""
-
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._shown = 0.0
-        self._visible = False
-        self._enabled = sys.stderr.isatty()
-        self._failed = 0
-
-    def show(self, results: list[ConformanceResult]) -> None:
-        """Write the line again, a few times a second."""
-        self._failed += results[-1].failed
-        if not self._enabled or time.monotonic() - self._shown < PROGRESS_SECONDS:
-            return
-        self._shown = time.monotonic()
-        self._visible = True
-        failed = f", {self._failed} failed" if self._failed else ""
-        show_progress(f"{len(results)}/{self._total}{failed}")
-
-    def clear(self) -> None:
-        """Remove the line."""
-        if self._visible:
-            show_progress("")
-            self._visible = False
+def _count_cases(results: list[ConformanceResult], total: int) -> str:
+    failed = sum(result.failed for result in results)
+    return f"{len(results)}/{total}{f', {failed} failed' if failed else ''}"
 
 
 def render(result: ConformanceResult, *, verbose: bool, timing: bool) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from msgspec import structs
 from offbook.cli_options import (
     FILE_PATH,
     FiniteFloat,
+    ProgressLine,
     address_option,
     echo,
     engine_option,
@@ -23,17 +24,15 @@ from offbook.cli_options import (
     print_json,
     refuse_together,
     refuse_without,
-    show_progress,
 )
 from offbook.errors import UsageError, require_known
 from offbook.files import write_atomic
 from offbook.options import require_some
 
 if TYPE_CHECKING:
-    from offbook.evals.pack_run import FinishedRun, Progress, RunProgress
+    from offbook.evals.pack_run import FinishedRun, RunProgress
 
 FORMATS = ("junit", "tap", "tap13", "ctrf", "json", "markdown")
-PROGRESS_SECONDS = 0.1
 RATE = FiniteFloat(min=1)
 EXAMPLE = """\b
 Example:
@@ -227,10 +226,12 @@ def _run_packs(packs: tuple[Path, ...], given: dict[str, Any]) -> int:
     for path in [pack for file in files if file.is_dir() for pack in find_skipped_packs(file)]:
         echo(f"skipped: {path} (a folder is searched for *.eval.toml)", err=True)
     options |= {"output": str(options["output"] or ""), "resume": bool(given["resume"])}
+    line = ProgressLine()
+    show = partial(_show_run, line) if line.is_live else None
     try:
-        run = run_pack(found, RunOptions(**options), _show_progress())
+        run = run_pack(found, RunOptions(**options), show)
     finally:
-        _clear_progress()
+        line.clear()
     _print_run(run, found, reports, as_json=given["as_json"])
     return 0 if run.summary.passed_gate else 1
 
@@ -241,31 +242,18 @@ def _parse_report(text: str) -> tuple[str, Path | None]:
     return name, Path(file) if file else None
 
 
-def _show_progress() -> Progress | None:
-    """Return a function that shows the progress: on a terminal only."""
-    if not sys.stderr.isatty():
-        return None
-    shown = 0.0
+def _show_run(line: ProgressLine, state: RunProgress) -> None:
+    """Show the progress of a run; its end at once."""
 
-    def show(state: RunProgress) -> None:
-        nonlocal shown
-        now = time.monotonic()
-        if now - shown < PROGRESS_SECONDS and state.done < state.total:
-            return
-        shown = now
+    def describe() -> str:
         parts = [f"{state.done}/{state.total} cases", f"{state.failed} failed"]
         if state.cost_usd:
             parts.append(f"{state.cost_usd:.4f} USD")
         if (seconds := state.seconds_left) is not None:
             parts.append(f"{seconds:.0f} s left")
-        show_progress(f"{', '.join(parts)}")
+        return ", ".join(parts)
 
-    return show
-
-
-def _clear_progress() -> None:
-    if sys.stderr.isatty():
-        show_progress("")
+    line.show(describe, at_once=state.done == state.total)
 
 
 def _print_run(
@@ -308,10 +296,9 @@ def _render(name: str, run: FinishedRun) -> str:
     if name == "json":
         encoded = msgspec.json.encode(eval_reports.report_json(run), enc_hook=repr)
         return msgspec.json.format(encoded).decode() + "\n"
-    from offbook.reports.report import CtrfReport, JUnitReport, Tap13Report, TapReport
+    from offbook.reports.report import find_report
 
-    kinds = {"junit": JUnitReport, "tap": TapReport, "tap13": Tap13Report, "ctrf": CtrfReport}
-    return kinds[name]().render(*eval_reports.to_suites(run))
+    return find_report(name).render(*eval_reports.to_suites(run))
 
 
 # --- Looking at results
