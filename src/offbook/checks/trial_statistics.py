@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, comb, sqrt
 from statistics import NormalDist, fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+T = TypeVar("T")
+C = TypeVar("C", bound=Any)  # the name of a case, which has an order
 CONFIDENCE = 0.95
 Z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
 POWER = 0.8
@@ -23,7 +25,7 @@ class Interval(NamedTuple):
     high: float
 
 
-def wilson(successes: int, total: int, z: float = Z) -> Interval:
+def wilson(successes: int, total: int) -> Interval:
     """Return the Wilson interval of a rate; without trials nothing is known: 0 to 1.
 
     >>> wilson(8, 10)
@@ -32,9 +34,9 @@ def wilson(successes: int, total: int, z: float = Z) -> Interval:
     if total == 0:
         return Interval(0.0, 1.0)
     rate = successes / total
-    denominator = 1 + z * z / total
-    centre = rate + z * z / (2 * total)
-    spread = z * sqrt(rate * (1 - rate) / total + z * z / (4 * total * total))
+    denominator = 1 + Z * Z / total
+    centre = rate + Z * Z / (2 * total)
+    spread = Z * sqrt(rate * (1 - rate) / total + Z * Z / (4 * total * total))
     return Interval(
         max(0.0, (centre - spread) / denominator), min(1.0, (centre + spread) / denominator)
     )
@@ -90,18 +92,33 @@ def compare_paired(before: Sequence[float], after: Sequence[float]) -> PairedDif
     if len(before) != len(after) or not before:
         raise ValueError(f"expected pairs, got {len(before)} and {len(after)} values")
     differences = [b - a for a, b in zip(before, after, strict=True)]
-    interval = bootstrap_mean(differences)
+    interval = bootstrap(differences, fmean)
     ups = sum(difference > 0 for difference in differences)
     downs = sum(difference < 0 for difference in differences)
     return PairedDifference(fmean(differences), interval, sign_test(ups, downs), len(differences))
 
 
-def bootstrap_mean(values: Sequence[float]) -> Interval:
-    """Return the bootstrap interval of a mean; the same values give the same interval."""
+def compare_metrics(
+    before: Mapping[C, Mapping[str, float]],
+    after: Mapping[C, Mapping[str, float]],
+    metrics: Iterable[str],
+) -> dict[str, PairedDifference]:
+    """Compare two runs by the metrics of their cases; one that no case has in both is left out."""
+    both = [(before[case], after[case]) for case in sorted(before.keys() & after.keys())]
+    found: dict[str, PairedDifference] = {}
+    for metric in metrics:
+        pairs = [(one[metric], two[metric]) for one, two in both if metric in one and metric in two]
+        if pairs:
+            found[metric] = compare_paired(*zip(*pairs, strict=True))
+    return found
+
+
+def bootstrap(values: Sequence[T], statistic: Callable[[list[T]], float]) -> Interval:
+    """Return the bootstrap interval of a statistic; the same values give the same interval."""
     generator = random.Random(len(values))  # noqa: S311 - not a secret
-    means = sorted(fmean(generator.choices(values, k=len(values))) for _ in range(RESAMPLES))
+    found = sorted(statistic(generator.choices(values, k=len(values))) for _ in range(RESAMPLES))
     tail = (1 - CONFIDENCE) / 2
-    return Interval(means[int(tail * RESAMPLES)], means[int((1 - tail) * RESAMPLES) - 1])
+    return Interval(found[int(tail * RESAMPLES)], found[int((1 - tail) * RESAMPLES) - 1])
 
 
 def sign_flip_test(differences: Sequence[float]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
@@ -11,8 +11,13 @@ from typing import Any
 
 import msgspec
 
-from offbook.checks.trial_statistics import PairedDifference, compare_paired, needed_trials
-from offbook.errors import counted, require_known
+from offbook.checks.trial_statistics import (
+    PairedDifference,
+    compare_metrics,
+    compare_paired,
+    needed_trials,
+)
+from offbook.errors import counted, name_some, require_known
 from offbook.evals.pack_run import FinishedRun
 from offbook.evals.run_directory import (
     SLICED_METRICS,
@@ -27,12 +32,11 @@ from offbook.evals.run_directory import render_rows as render_lines
 from offbook.options import require_some
 from offbook.reports.github import AnnotationLevel, annotation, escape_markdown
 from offbook.reports.report import Attempt, Case, CaseStatus, Suite, portable_name
-from offbook.trace.matching import AlignedRow, align, render_rows
+from offbook.trace.matching import AlignedRow, render_rows
 
 MAX_ROWS = 200  # passing cases in a table; failing ones are always shown
 MAX_MARKDOWN_ROWS = 100
 MAX_WIDTH = 60
-MAX_NAMED = 10  # cases in a line
 FAILED_STATUS: dict[str, CaseStatus] = {
     "pass": "passed",
     "fail": "failed",
@@ -144,12 +148,8 @@ def render_counts(summary: RunSummary) -> Iterator[str]:
         what = summary.changed_file or "a setting, a package or the environment"
         yield f"run again, because {what} has changed: {', '.join(summary.changed)}"
     if summary.unverified:
-        named = ", ".join(summary.unverified[:MAX_NAMED])
-        more = len(summary.unverified) - MAX_NAMED
-        yield (
-            f"kept, not known to be unchanged ({summary.unverified_reason}): {named}"
-            f"{f' and {more} more' if more > 0 else ''}"
-        )
+        named = name_some(summary.unverified)
+        yield f"kept, not known to be unchanged ({summary.unverified_reason}): {named}"
     if summary.stopped:
         yield f"stopped: {summary.stopped}"
     if summary.cost_usd:
@@ -410,8 +410,15 @@ class _Case:
             if (value := result.measured(metric)) is not None:
                 self._values.setdefault(metric, []).append(float(value))
 
-    def mean(self, metric: str) -> float | None:
-        return fmean(self._values[metric]) if metric in self._values else None
+    @property
+    def means(self) -> dict[str, float]:
+        """The means of its metrics."""
+        return {metric: fmean(values) for metric, values in self._values.items()}
+
+    @property
+    def pass_rate(self) -> float:
+        """The part of its trials that passed."""
+        return fmean(self._values["pass_rate"])
 
 
 def compare_runs(before: Path, after: Path, by: Sequence[str] = ()) -> RunComparison:
@@ -423,25 +430,17 @@ def compare_runs(before: Path, after: Path, by: Sequence[str] = ()) -> RunCompar
     """
     named = all(result.pack for folder in (before, after) for result in read_results(folder))
     first, second = (_read_cases(folder, named=named) for folder in (before, after))
-    aligned = [
-        (None if a is None else first[a], None if b is None else second[b])
-        for a, b in align(first, second, _id_of, _id_of)
-    ]
-    common = [(a, b) for a, b in aligned if a is not None and b is not None]
+    common = [(first[name], second[name]) for name in first if name in second]
     require_some(common, "the runs have no case in common", where=f"{before}, {after}")
-    metrics: dict[str, PairedDifference] = {}
-    for metric in METRICS:
-        pairs = [(a.mean(metric), b.mean(metric)) for a, b in common]
-        known = [(one, two) for one, two in pairs if one is not None and two is not None]
-        if known:
-            metrics[metric] = compare_paired([one for one, _ in known], [two for _, two in known])
+    left, right = ({name: case.means for name, case in side.items()} for side in (first, second))
+    metrics = compare_metrics(left, right, METRICS)
     sides = zip(*common, strict=True)
-    rates = [fmean(case.mean("pass_rate") or 0.0 for case in side) for side in sides]
+    rates = [fmean(case.pass_rate for case in side) for side in sides]
     needed = None
     if rates[0] != rates[1] and not metrics["pass_rate"].significant:
         needed = needed_trials(*rates)
     return RunComparison(
-        len(common), metrics, [*_changes(aligned)], needed, _compare_slices(common, by)
+        len(common), metrics, [*_changes(first, second)], needed, _compare_slices(common, by)
     )
 
 
@@ -454,18 +453,15 @@ def _compare_slices(
         for one, two in common:
             if key in two.metadata:
                 name = f"{key}={slice_value(two.metadata[key])}"
-                rates = one.mean("pass_rate") or 0.0, two.mean("pass_rate") or 0.0
-                pairs.setdefault(name, []).append(rates)
+                pairs.setdefault(name, []).append((one.pass_rate, two.pass_rate))
         if not any(name.startswith(f"{key}=") for name in pairs):
             known = {name for _, case in common for name in case.metadata} - {key}
             require_known("no case has the metadata", key, known)
     return {name: compare_paired(*zip(*values, strict=True)) for name, values in pairs.items()}
 
 
-_id_of: Callable[[_Case], str] = attrgetter("id")
-
-
-def _read_cases(folder: Path, *, named: bool) -> list[_Case]:
+def _read_cases(folder: Path, *, named: bool) -> dict[str, _Case]:
+    """Return the cases of a run by their names, in the order of these."""
     cases: dict[tuple[str, str], _Case] = {}
     for stored in read_results(folder):
         result = stored if named else msgspec.structs.replace(stored, pack="")
@@ -473,16 +469,15 @@ def _read_cases(folder: Path, *, named: bool) -> list[_Case]:
         if key not in cases:
             cases[key] = _Case(result)
         cases[key].add(result)
-    return sorted(cases.values(), key=_id_of)
+    return {case.id: case for case in sorted(cases.values(), key=attrgetter("id"))}
 
 
-def _changes(aligned: list[tuple[_Case | None, _Case | None]]) -> Iterator[ComparedCase]:
-    for a, b in aligned:
-        before = None if a is None else a.mean("pass_rate")
-        after = None if b is None else b.mean("pass_rate")
+def _changes(first: dict[str, _Case], second: dict[str, _Case]) -> Iterator[ComparedCase]:
+    for name in sorted({*first, *second}):
+        a, b = first.get(name), second.get(name)
+        before, after = a and a.pass_rate, b and b.pass_rate
         if before != after:
             same = a is not None and b is not None and a.identities == b.identities != {""}
-            name = a.id if a is not None else b.id if b is not None else ""
             yield ComparedCase(name, before, after, same)
 
 
@@ -490,13 +485,9 @@ def render_comparison(comparison: RunComparison) -> Iterator[str]:
     """Yield a table of the metrics, a plot of their intervals, and one of the cases that differ."""
     yield f"{counted(comparison.cases, 'case')} in both runs"
     yield f"{'metric':<12} {'difference':>12} {'95 % interval':>24} {'p':>7}"
-    for name, difference in {**comparison.metrics, **comparison.slices}.items():
-        low, high = difference.interval
-        mark = " significant" if difference.significant else ""
-        interval = f"{low:+.4g} to {high:+.4g}"
-        yield (
-            f"{name:<12} {difference.mean:>+12.4g} {interval:>24} {difference.p_value:>7.3f}{mark}"
-        )
+    for name, mean, interval, p_value, significant in _metric_rows(comparison):
+        mark = " significant" if significant else ""
+        yield f"{name:<12} {mean:>12} {interval:>24} {p_value:>7}{mark}"
     if comparison.needed is not None:
         yield f"to see this difference of pass rates: {comparison.needed} trials of each run"
     for name, difference in comparison.metrics.items():
@@ -513,6 +504,13 @@ def render_comparison(comparison: RunComparison) -> Iterator[str]:
         yield from render_rows(rows, ("first run", "second run"), "equal")
 
 
+def _metric_rows(comparison: RunComparison) -> Iterator[tuple[str, str, str, str, bool]]:
+    """Yield the name of a metric or a slice, its mean, its interval, p, and if that is low."""
+    for name, each in {**comparison.metrics, **comparison.slices}.items():
+        interval = f"{each.interval.low:+.4g} to {each.interval.high:+.4g}"
+        yield name, f"{each.mean:+.4g}", interval, f"{each.p_value:.3f}", each.significant
+
+
 def render_comparison_markdown(comparison: RunComparison) -> str:
     """Return a comment for a pull request: what regressed first, then the differences."""
     regressed = [case for case in comparison.changed if case.regressed]
@@ -522,11 +520,9 @@ def render_comparison_markdown(comparison: RunComparison) -> str:
     counts += [f"{counted(len(fallen), 'slice')} fell"] if comparison.slices else []
     lines = [f"## Evals: {', '.join(counts)}", "", f"{counted(comparison.cases, 'case')} in both."]
     lines += ["", "| metric | difference | 95 % interval | p |", "|---|---|---|---|"]
-    for name, difference in {**comparison.metrics, **comparison.slices}.items():
-        low, high = difference.interval
-        mark = " **significant**" if difference.significant else ""
-        figures = f"{difference.mean:+.4g}{mark} | {low:+.4g} to {high:+.4g}"
-        lines.append(f"| {escape_markdown(name)} | {figures} | {difference.p_value:.3f} |")
+    for name, mean, interval, p_value, significant in _metric_rows(comparison):
+        mark = " **significant**" if significant else ""
+        lines.append(f"| {escape_markdown(name)} | {mean}{mark} | {interval} | {p_value} |")
     if comparison.changed:
         lines += ["", "| case | before | after | |", "|---|---|---|---|"]
     for case in [*regressed, *others][:MAX_MARKDOWN_ROWS]:
@@ -538,15 +534,15 @@ def render_comparison_markdown(comparison: RunComparison) -> str:
     return "\n".join(lines) + "\n"
 
 
-def plot_interval(difference: PairedDifference, width: int = PLOT_WIDTH) -> str:
+def plot_interval(difference: PairedDifference) -> str:
     """Return the interval on a line around zero: `----[==o==]--|----`."""
     low, high = difference.interval
     reach = max(abs(low), abs(high), abs(difference.mean)) or 1.0
 
     def column(value: float) -> int:
-        return round((value / reach + 1) / 2 * (width - 1))
+        return round((value / reach + 1) / 2 * (PLOT_WIDTH - 1))
 
-    line = ["-"] * width
+    line = ["-"] * PLOT_WIDTH
     line[column(low) : column(high) + 1] = ["="] * (column(high) - column(low) + 1)
     line[column(0)] = "|"
     line[column(difference.mean)] = "o"

@@ -25,7 +25,7 @@ from typing import Any
 import msgspec
 
 from offbook.checks.budgets import Spending, SpendingReader
-from offbook.checks.trial_statistics import bootstrap_mean, sign_flip_test
+from offbook.checks.trial_statistics import bootstrap, sign_flip_test
 from offbook.errors import FormatError, UsageError
 from offbook.files import read_text, write_atomic
 from offbook.trace.reader import Trace
@@ -159,7 +159,7 @@ def summarize(samples: Sequence[Sample]) -> list[MetricSummary]:
         if values is None:
             summaries.append(MetricSummary(metric, len(samples)))
         else:
-            low, high = bootstrap_mean(values)
+            low, high = bootstrap(values, fmean)
             summaries.append(MetricSummary(metric, len(samples), fmean(values), low, high))
     return summaries
 

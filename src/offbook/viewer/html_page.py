@@ -30,8 +30,9 @@ import html
 import zlib
 from base64 import b85encode
 from importlib.resources import files
+from statistics import fmean
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
@@ -39,6 +40,7 @@ from offbook.checks.agent_coverage import AgentCoverage, CoverageReader
 from offbook.checks.comparison import compare_paths
 from offbook.errors import FormatError
 from offbook.files import parse_json, read_lines, read_text
+from offbook.runs.result_identity import REAL_MODEL
 from offbook.secrets import hide_lines, known_secret_bytes
 from offbook.trace.events import Event
 from offbook.trace.reader import LineFault, Trace
@@ -242,8 +244,6 @@ def read_comparison(
 ) -> tuple[list[PageTrace], list[dict[str, Any]]]:
     """Return two traces, folders of traces or eval runs, and the record that compares them."""
     if (before / RESULTS).is_file() and (after / RESULTS).is_file():
-        from offbook.viewer.run_differences import compare_results  # few pages compare runs
-
         traces, records = read_sources([before, after])  # the page compares the cases
         second = next(n for n in range(1, len(records)) if "run" in records[n])
         sides = records[:second], records[second:]
@@ -290,3 +290,45 @@ def is_trace(path: Path) -> bool:
     except (OSError, FormatError):
         return False
     return event is not None or reader.version > 0
+
+
+# --- The differences of two eval runs, case by case, with their intervals
+
+METRICS = ("latency_ms", "cost_usd", "tokens", "score")
+
+
+def compare_results(
+    before: Iterable[Mapping[str, Any]], after: Iterable[Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Return the difference of each metric over the cases that both runs have."""
+    from offbook.checks.trial_statistics import compare_metrics  # few pages compare runs
+
+    found = compare_metrics(_means(before), _means(after), ("pass_rate", *METRICS))
+    return {
+        metric: {
+            "mean": difference.mean,
+            "low": difference.interval.low,
+            "high": difference.interval.high,
+            "p_value": difference.p_value,
+            "significant": difference.significant,
+        }
+        for metric, difference in found.items()
+    }
+
+
+def _means(results: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], dict[str, float]]:
+    """Return the means of the trials of each case, by its pack and id."""
+    values: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for result in results:
+        case = values.setdefault((str(result.get("pack", "")), str(result["id"])), {})
+        case.setdefault("pass_rate", []).append(float(result.get("status", "pass") == "pass"))
+        metrics = cast("Mapping[str, Any]", result.get("metrics") or {})
+        for metric in METRICS:
+            # The time of a scripted run is that of the machine.
+            scripted = result.get("kind") == "subject" and result.get("unidentified") != REAL_MODEL
+            if metrics.get(metric) is not None and not (metric == "latency_ms" and scripted):
+                case.setdefault(metric, []).append(float(metrics[metric]))
+    return {
+        case: {metric: fmean(numbers) for metric, numbers in found.items()}
+        for case, found in values.items()
+    }
