@@ -21,6 +21,7 @@ from offbook.evals.pack import AnyCase, EvalCase, LoadedPack
 from offbook.evals.rubrics import JudgeOptions, RunMetrics
 from offbook.evals.run_record import (
     StoredRun,
+    judge_problem,
     load_friction_events,
     load_run,
     read_stored_trace,
@@ -146,7 +147,7 @@ def _suggest(case: EvalCase, loaded: LoadedPack) -> CaseOutcome:
     verdicts: list[Verdict] = []
     if not case.rubrics:
         message = "" if suggestions else "no context-pack suggestion was generated"
-        verdicts = [Verdict("suggestions", "pass" if suggestions else "fail", message)]
+        verdicts = [judge_problem("suggestions", message)]
     return CaseOutcome(verdicts, suggestions=suggestions, stage_count=len(events))
 
 

@@ -19,10 +19,11 @@ import msgspec
 from offbook.errors import FormatError, OffbookError, UsageError, did_you_mean, require_known
 from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.pack import EvalCase, LoadedPack, PackStruct
-from offbook.evals.pack_file import line_of
+from offbook.evals.pack_file import line_of, read_part
+from offbook.evals.run_record import judge_problem
 from offbook.exchange.messages import History, user
 from offbook.exchange.model import ModelSource, Request
-from offbook.files import convert, parse_json, parse_toml, read_text
+from offbook.files import convert, parse_json, read_text
 from offbook.runs.result_identity import REAL_MODEL, IdentityDigest
 from offbook.trace.events import Verdict
 
@@ -149,15 +150,7 @@ Classify = Callable[[str], Classification]
 
 def read_settings(path: Path) -> ClassifierSettings:
     """Return the settings of a TOML or JSON file."""
-    text = read_text(path)
-    value = parse_toml(text, path) if path.suffix == ".toml" else parse_json(text, path)
-    return convert(
-        value,
-        ClassifierSettings,
-        path=path,
-        text=text,
-        line_finder=lambda t, at: line_of(t, at, path),
-    )
+    return read_part(path, ClassifierSettings)[0]
 
 
 def read_examples(path: Path, settings: ClassifierSettings) -> list[LabelledExample]:
@@ -400,11 +393,10 @@ def check_gates(report: ClassifierReport, settings: ClassifierSettings) -> list[
         if not examples:
             message = f"no data for {name}: no example has {label}"
             verdicts.append(Verdict(name, "no_data", message, limit))
-        elif actual <= limit if highest else actual >= limit:
-            verdicts.append(Verdict(name, "pass", "", limit, actual))
         else:
+            holds = actual <= limit if highest else actual >= limit
             message = f"{name} {actual:g} is {'above' if highest else 'below'} {limit:g}"
-            verdicts.append(Verdict(name, "fail", message, limit, actual))
+            verdicts.append(judge_problem(name, "" if holds else message, limit, actual))
     return verdicts
 
 

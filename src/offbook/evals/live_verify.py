@@ -19,7 +19,13 @@ import msgspec
 from offbook.errors import DeadlineExceeded, Interrupted, UsageError
 from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.pack import CommandRef, CommandSpec, EvalCase, LoadedPack
-from offbook.evals.run_record import RunRecord, RunStage, StoredRun, parse_run_record
+from offbook.evals.run_record import (
+    RunRecord,
+    RunStage,
+    StoredRun,
+    judge_problem,
+    parse_run_record,
+)
 from offbook.files import require_folder
 from offbook.runs import commands
 from offbook.runs.result_identity import IdentityDigest
@@ -72,12 +78,12 @@ def _run_in(folder: Path, loaded: LoadedPack, case: EvalCase) -> tuple[StoredRun
     }
     executor = case.executor or loaded.pack.executor
     end = run_command(executor, folder, json.dumps(request), EXECUTOR_SECONDS)
-    verdicts = [_command_verdict("executor", end)]
+    verdicts = [judge_problem("executor", end.problem)]
     outcome = _last_json(end.stdout)
     record = _record(case, outcome, failed=bool(end.problem))
     if not end.problem:
         verify = run_command(case.verify_command, folder, "", VERIFY_SECONDS)
-        verdicts.append(_command_verdict("verify_command", verify))
+        verdicts.append(judge_problem("verify_command", verify.problem))
     after = _find_files(folder)
     produced = [path for path, stamp in after.items() if stamp != before.get(path)]
     for path in case.expected_output_paths:
@@ -85,23 +91,21 @@ def _run_in(folder: Path, loaded: LoadedPack, case: EvalCase) -> tuple[StoredRun
         places = folder / path, (folder / path).resolve()
         ok = any(file.is_relative_to(place) for file in produced for place in places)
         message = "" if ok else f"expected output {path} was not produced"
-        verdicts.append(Verdict(f"output {path}", "pass" if ok else "fail", message))
+        verdicts.append(judge_problem(f"output {path}", message))
     texts = [path.read_text("utf-8", "replace") for path in produced]
     for snippet in case.required_output_snippets:
         ok = any(snippet in text for text in texts)
         message = "" if ok else f"no produced file contains {snippet!r}"
-        verdicts.append(Verdict("output snippet", "pass" if ok else "fail", message))
+        verdicts.append(judge_problem("output snippet", message))
     counts = Counter(tool.tool_name for tool in record.record.tool_recordings)
     for tool, budget in case.tool_budgets.items():
         name = f"budget {tool}"
         if "tool_recordings" not in record.raw:
             message = f"no data: the executor did not report its tools, and {tool} has a budget"
             verdicts.append(Verdict(name, "no_data", message))
-        elif counts[tool] > budget:
-            message = f"{tool} was called {counts[tool]} times, budget {budget}"
-            verdicts.append(Verdict(name, "fail", message))
         else:
-            verdicts.append(Verdict(name, "pass"))
+            message = f"{tool} was called {counts[tool]} times, budget {budget}"
+            verdicts.append(judge_problem(name, message if counts[tool] > budget else ""))
     return record, verdicts
 
 
@@ -122,10 +126,6 @@ def _record(case: EvalCase, outcome: dict[str, Any] | None, *, failed: bool) -> 
     raw = msgspec.to_builtins(record)
     del raw["tool_recordings"]  # they are not known
     return StoredRun(record, raw, case.id)
-
-
-def _command_verdict(name: str, end: CommandEnd) -> Verdict:
-    return Verdict(name, "fail" if end.problem else "pass", end.problem)
 
 
 def _last_json(output: str) -> dict[str, Any] | None:

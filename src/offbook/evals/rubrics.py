@@ -12,7 +12,6 @@ import asyncio
 import fcntl
 import json
 import os
-import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -34,7 +33,7 @@ from offbook.checks.judge import (
     ask_judge,
     compare_pair,
 )
-from offbook.checks.trial_statistics import CONFIDENCE, RESAMPLES, Interval, cohen_kappa
+from offbook.checks.trial_statistics import Interval, bootstrap, cohen_kappa
 from offbook.errors import ModelError, OffbookError, RunError, UsageError, counted
 from offbook.evals.friction import Suggestion
 from offbook.evals.pack import (
@@ -46,7 +45,7 @@ from offbook.evals.pack import (
     Rubric,
     Thresholds,
 )
-from offbook.evals.run_record import RunRecord, StoredRun
+from offbook.evals.run_record import RunRecord, StoredRun, judge_problem
 from offbook.exchange.dialects.dialect import ModelPrice
 from offbook.exchange.messages import join_text
 from offbook.exchange.model import ModelSource, Reply, Request, Usage
@@ -211,11 +210,10 @@ def _score_verdicts(
     if score.confidence is None:
         message = "no data: one vote has no confidence; set votes"
         yield Verdict(name, "no_data", message, least)
-    elif score.confidence < least:
-        message = f"confidence {score.confidence:.2f} is below {least:g}"
-        yield Verdict(name, "fail", message, least, score.confidence)
     else:
-        yield Verdict(name, "pass", "", least, score.confidence)
+        message = f"confidence {score.confidence:.2f} is below {least:g}"
+        low = score.confidence < least
+        yield judge_problem(name, message if low else "", least, score.confidence)
 
 
 def _not_run(rubric: Rubric, settings: JudgeSettings, options: JudgeOptions) -> Verdict:
@@ -479,7 +477,7 @@ def report_agreement(rows: Sequence[CalibrationRow], least: float) -> Calibratio
         len(rows),
         (table[0][0] + table[1][1]) / len(rows),
         cohen_kappa(table),
-        _kappa_interval(rows, least),
+        bootstrap(rows, lambda chosen: cohen_kappa(_table(chosen, least))),
         table,
         fmean(errors),
         fmean(errors[half:]) - fmean(errors[:half]),
@@ -493,16 +491,6 @@ def _table(rows: Sequence[CalibrationRow], least: float) -> tuple[tuple[int, int
     for row in rows:
         counts[row.expected >= least][row.actual >= least] += 1
     return (counts[0][0], counts[0][1]), (counts[1][0], counts[1][1])
-
-
-def _kappa_interval(rows: Sequence[CalibrationRow], least: float) -> Interval:
-    """Return the bootstrap interval of kappa; the same rows give the same interval."""
-    generator = random.Random(len(rows))  # noqa: S311 - statistics, not secrets
-    values = sorted(
-        cohen_kappa(_table(generator.choices(rows, k=len(rows)), least)) for _ in range(RESAMPLES)
-    )
-    tail = (1 - CONFIDENCE) / 2
-    return Interval(values[int(tail * RESAMPLES)], values[int((1 - tail) * RESAMPLES) - 1])
 
 
 def render_calibration(name: str, report: CalibrationReport) -> Iterator[str]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
+from offbook.checks.context import TotalCost
 from offbook.errors import FormatError, counted
 from offbook.evals.friction import FrictionEvent, normalize_words, parse_friction_events
 from offbook.evals.pack import FixtureRef, LoadedPack
@@ -193,7 +194,8 @@ def record_from_events(stream: Iterable[Event], name: str) -> RunRecord:
     models: Counter[str] = Counter()
     tokens: Counter[str] = Counter()
     first = last = None
-    status, output, cost, replies, has_usage = "", None, None, 0, False
+    status, output, replies, has_usage = "", None, 0, False
+    cost = TotalCost()
     for event in stream:
         if event.event == events.VERDICT:
             continue  # recorded after the run
@@ -223,35 +225,44 @@ def record_from_events(stream: Iterable[Event], name: str) -> RunRecord:
                 questions.append(HitlQuestion(prompt=prompt))
             case _:
                 pass
-        for key in ("total_cost_usd", "cost_usd", "cost_dollars"):
-            if isinstance(value := data.get(key), (int, float)):
-                cost = (cost or 0) + value
+        cost.on_event(event)
     seconds = None if first is None or last is None else elapsed_seconds(first, last)
     usage = RecordUsage(
         tokens["input"] if has_usage else None,
         tokens["output"] if has_usage else None,
         None if seconds is None else seconds * 1000,
         replies,
-        cost,
+        cost.dollars,
         sorted(filter(None, models)),
         tokens["cache_read"] if has_usage else None,
         tokens["cache_write"] if has_usage else None,
     )
+    calls = [
+        ToolRecording(use.tool, str(use.event.data.get("call_id", "")), hash_arguments(use.input))
+        for use in tools.uses
+        if use.counts
+    ]
+    return make_record(name, status, usage, output, calls, questions)
+
+
+def make_record(
+    name: str,
+    status: str,
+    usage: RecordUsage,
+    output: Any,
+    tools: Sequence[ToolRecording] = (),
+    questions: Sequence[HitlQuestion] = (),
+) -> RunRecord:
+    """Return the record of a run that has one stage, whose visible text is its output."""
     text = output if isinstance(output, str) else None
-    stage = RunStage(node_id="run", status=status, outcome=OUTCOMES.get(status, status))
+    outcome = OUTCOMES.get(status, status)
     return RunRecord(
         id=name,
         status=status,
-        stages=[msgspec.structs.replace(stage, visible_text=text)],
+        stages=[RunStage(node_id="run", status=status, outcome=outcome, visible_text=text)],
         usage=usage,
-        tool_recordings=[
-            ToolRecording(
-                use.tool, str(use.event.data.get("call_id", "")), hash_arguments(use.input)
-            )
-            for use in tools.uses
-            if use.counts
-        ],
-        hitl_questions=questions,
+        tool_recordings=[*tools],
+        hitl_questions=[*questions],
         output=output,
     )
 
@@ -296,17 +307,8 @@ def read_stored_trace(path: Path, trace_id: str | None = None) -> StoredRun:
         len(exchanges),
         end.get("total_cost_usd"),
     )
-    outcome = OUTCOMES.get(status, status)
-    stage = RunStage(node_id="run", status=status, outcome=outcome, visible_text=text)
     calls = [ToolRecording(call.name, call.id, hash_arguments(call.arguments)) for call in calls]
-    record = RunRecord(
-        id=str(end.get("session_id") or path.stem),
-        status=status,
-        stages=[stage],
-        usage=usage,
-        tool_recordings=calls,
-        output=text,
-    )
+    record = make_record(str(end.get("session_id") or path.stem), status, usage, text, calls)
     return StoredRun(record, msgspec.to_builtins(record), str(path))
 
 
@@ -371,17 +373,17 @@ def check_fixture(loaded: LoadedPack, fixture: FixtureRef) -> None:
     path = loaded.fixture_path(fixture) if fixture.path else loaded.path
     match fixture.kind:
         case "run-record" | "recorded-run":
-            parse_run_record(_document(loaded, fixture), path)
+            parse_run_record(*read_reference(loaded, fixture.id))
         case "replay-fixture":
-            parse_replay_fixture(_document(loaded, fixture), path)
+            parse_replay_fixture(*read_reference(loaded, fixture.id))
         case "friction-events":
-            parse_friction_events(_document(loaded, fixture), path)
+            parse_friction_events(*read_reference(loaded, fixture.id))
         case "jsonl-trace" | "trace":
             check_trace(_records(loaded, fixture), fixture, path)
         case "provider-events":
             _check_provider_events(_records(loaded, fixture), fixture, path)
         case "connector-payload":
-            if not isinstance(_document(loaded, fixture), (dict, list)):
+            if not isinstance(read_reference(loaded, fixture.id)[0], (dict, list)):
                 raise FormatError("a connector payload is an object or a list", path=path)
         case _:  # a cassette or a playbook
             from offbook.sources.loading import open_source  # few packs run subjects
@@ -391,12 +393,13 @@ def check_fixture(loaded: LoadedPack, fixture: FixtureRef) -> None:
             open_source(path)
 
 
-def _document(loaded: LoadedPack, fixture: FixtureRef) -> Any:
-    """Return the JSON value of a fixture."""
-    if fixture.inline is not None:
-        return fixture.inline
-    path = loaded.fixture_path(fixture)
-    return parse_json(read_text(path), path)
+def read_reference(loaded: LoadedPack, reference: str) -> tuple[Any, Path]:
+    """Return the JSON value of a fixture or a file, and the file in which it is written."""
+    fixture = loaded.fixtures.get(reference)
+    if fixture is not None and fixture.inline is not None:
+        return fixture.inline, loaded.path
+    path = loaded.resolve(reference)
+    return parse_json(read_text(path), path), path
 
 
 def _records(loaded: LoadedPack, fixture: FixtureRef) -> list[dict[str, Any]]:
@@ -453,30 +456,21 @@ def _check_provider_events(records: list[dict[str, Any]], fixture: FixtureRef, p
 def load_run(loaded: LoadedPack, reference: str) -> StoredRun:
     """Return the run record that a case or a baseline refers to; a trace is converted to one."""
     fixture = loaded.fixtures.get(reference)
-    path = loaded.resolve(reference)
-    if fixture is not None and fixture.inline is not None:
-        return parse_run_record(fixture.inline, loaded.path)
-    if path.suffix == ".jsonl" or (fixture is not None and fixture.kind == "trace"):
-        return read_stored_trace(path)
-    return parse_run_record(parse_json(read_text(path), path), path)
+    if fixture is None or fixture.inline is None:
+        path = loaded.resolve(reference)
+        if path.suffix == ".jsonl" or (fixture is not None and fixture.kind == "trace"):
+            return read_stored_trace(path)
+    return parse_run_record(*read_reference(loaded, reference))
 
 
 def load_replay_fixture(loaded: LoadedPack, reference: str) -> ReplayExpectation:
     """Return the replay fixture that a case refers to."""
-    fixture = loaded.fixtures.get(reference)
-    if fixture is not None:
-        return parse_replay_fixture(_document(loaded, fixture), loaded.path)
-    path = loaded.resolve(reference)
-    return parse_replay_fixture(parse_json(read_text(path), path), path)
+    return parse_replay_fixture(*read_reference(loaded, reference))
 
 
 def load_friction_events(loaded: LoadedPack, reference: str) -> list[FrictionEvent]:
     """Return the friction events that a case refers to."""
-    fixture = loaded.fixtures.get(reference)
-    if fixture is not None:
-        return parse_friction_events(_document(loaded, fixture), loaded.resolve(reference))
-    path = loaded.resolve(reference)
-    return parse_friction_events(parse_json(read_text(path), path), path)
+    return parse_friction_events(*read_reference(loaded, reference))
 
 
 def trace_path(loaded: LoadedPack, reference: str) -> Path:
@@ -520,17 +514,18 @@ def check_replay(expected: ReplayExpectation, record: RunRecord) -> list[Verdict
         if (snippet := item.visible_text_contains) is not None:
             found = snippet in (stage.visible_text or "")
             message = f'{name} visible text does not contain expected snippet "{snippet}"'
-            verdicts.append(
-                Verdict(f"{name} text", "pass" if found else "fail", "" if found else message)
-            )
+            verdicts.append(judge_problem(f"{name} text", "" if found else message))
     return verdicts
 
 
 def _equal(name: str, expected: Any, actual: Any) -> Verdict:
-    if expected == actual:
-        return Verdict(name, "pass", "", expected, actual)
     shown = f"{name} mismatch: expected {_shown(expected)}, got {_shown(actual)}"
-    return Verdict(name, "fail", shown, expected, actual)
+    return judge_problem(name, "" if expected == actual else shown, expected, actual)
+
+
+def judge_problem(name: str, problem: str, expected: Any = None, actual: Any = None) -> Verdict:
+    """Return the verdict of a check that passes if there is no problem."""
+    return Verdict(name, "fail" if problem else "pass", problem, expected, actual)
 
 
 def _shown(value: Any) -> str:
@@ -554,7 +549,7 @@ def check_question(expected: ReplayExpectation, record: RunRecord) -> list[Verdi
         problem = f"expected at least {lowest} clarifying question(s), got {count}"
     elif count > highest:
         problem = f"expected at most {highest} clarifying question(s), got {count}"
-    verdicts.append(Verdict("question count", "fail" if problem else "pass", problem))
+    verdicts.append(judge_problem("question count", problem))
     constrained = rules.expected_question or rules.accepted_questions
     if prompts and (constrained or rules.required_terms or rules.forbidden_terms):
         problems = [question_problem(rules, prompt) for prompt in prompts]
@@ -565,8 +560,7 @@ def check_question(expected: ReplayExpectation, record: RunRecord) -> list[Verdi
             message = f"no question meets the requirements: {'; '.join(problems)}"
         elif forbidden:
             message = f"a question has a forbidden term: {'; '.join(forbidden)}"
-        ok = not message
-        verdicts.append(Verdict("question text", "pass" if ok else "fail", message, None, prompts))
+        verdicts.append(judge_problem("question text", message, None, prompts))
     return verdicts
 
 
@@ -706,8 +700,6 @@ def _tool_diffs(left: RunRecord, right: RunRecord) -> list[str]:
 
 def check_baseline(diff: BaselineDiff) -> Verdict:
     """Return the verdict of a comparison."""
-    if diff.identical:
-        return Verdict("baseline", "pass")
     parts = (
         [f"status {_shown(diff.left_status)} -> {_shown(diff.right_status)}"]
         if diff.status_changed
@@ -725,4 +717,4 @@ def check_baseline(diff: BaselineDiff) -> Verdict:
     }
     parts += [f"{delta:+d} {name}" for name, delta in deltas.items() if delta]
     message = f"run differs from baseline {diff.left_run_id}: {'; '.join(parts)}"
-    return Verdict("baseline", "fail", message)
+    return judge_problem("baseline", "" if diff.identical else message)

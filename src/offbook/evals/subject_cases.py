@@ -28,14 +28,7 @@ from offbook.errors import ModelError, OffbookError, UsageError
 from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.pack import EvalCase, LoadedPack
 from offbook.evals.run_directory import PACK_SHIFT
-from offbook.evals.run_record import (
-    OUTCOMES,
-    RecordUsage,
-    RunRecord,
-    RunStage,
-    StoredRun,
-    record_from_trace,
-)
+from offbook.evals.run_record import RecordUsage, StoredRun, make_record, record_from_trace
 from offbook.files import (
     find_attribute,
     make_temp_folder,
@@ -136,16 +129,7 @@ def _call_function(case: EvalCase, function: Any, trace: Path) -> CaseOutcome:
         verdict = Verdict("run", "error", f"the subject raised {error}")
     status = "failed" if error else "completed"
     millis = (time.perf_counter() - clock) * 1000
-    text = output if isinstance(output, str) else None
-    record = RunRecord(
-        id=case.id,
-        status=status,
-        stages=[
-            RunStage(node_id="run", status=status, outcome=OUTCOMES[status], visible_text=text)
-        ],
-        usage=RecordUsage(total_duration_ms=millis),
-        output=output,
-    )
+    record = make_record(case.id, status, RecordUsage(total_duration_ms=millis), output)
     end: dict[str, Any] = {"ok": not error, "output": output}
     events = [
         trace_header(started, subject=str(case.subject)),
