@@ -14,6 +14,7 @@ from offbook.evals import (
     MANIFEST_TYPE,
     ContextArtifact,
     ContextManifest,
+    ContextMode,
     read_manifest,
     render_context_markdown,
     run_context_eval,
@@ -31,37 +32,42 @@ HOST = artifact("host", "The host is box", kind="note", created_at="2026-01-03")
 TIERED = artifact("tier", kind="fact", metadata={"context_tier": "hot"}, created_at="2026-01-01")
 ARTIFACTS = [PORT, HOST, TIERED]
 
+
+def select(items: list[ContextArtifact], *, objective: str, **mode: Any) -> Any:
+    return select_artifacts(items, objective, ContextMode(**mode))
+
+
 # the options of a mode -> the artifacts that it selects
 SELECTIONS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "all": ({}, ["host", "port", "tier"]),
     "a cold mode": ({"kind": "cold"}, []),
-    "no budget": ({"budget": 0}, []),
-    "the ones that fit": ({"budget": 9}, ["host", "port"]),
-    "ids": ({"ids": ["host"]}, ["host"]),
-    "a kind": ({"include": ["note"]}, ["host"]),
-    "a tier": ({"include": ["hot"]}, ["tier"]),
-    "not a kind": ({"exclude": ["fact"]}, ["host"]),
-    "not a tier": ({"exclude": ["hot"]}, ["host", "port"]),
+    "no budget": ({"budget_tokens": 0}, []),
+    "the ones that fit": ({"budget_tokens": 9}, ["host", "port"]),
+    "artifact_ids": ({"artifact_ids": ["host"]}, ["host"]),
+    "a kind": ({"include_artifact_kinds": ["note"]}, ["host"]),
+    "a tier": ({"include_artifact_kinds": ["hot"]}, ["tier"]),
+    "not a kind": ({"exclude_artifact_kinds": ["fact"]}, ["host"]),
+    "not a tier": ({"exclude_artifact_kinds": ["hot"]}, ["host", "port"]),
     "those with a tier": ({"kind": "scanned"}, ["tier"]),
-    "ids of a mode with tiers": ({"kind": "enriched", "ids": ["port"]}, ["port"]),
+    "ids of a mode with tiers": ({"kind": "enriched", "artifact_ids": ["port"]}, ["port"]),
 }
 
 
 @pytest.mark.parametrize("options, ids", SELECTIONS.values(), ids=SELECTIONS)
 def test_a_mode_selects_its_artifacts(options: dict[str, Any], ids: list[str]):
-    defaults: dict[str, Any] = {"objective": "Find the port", "kind": "full", "budget": 100}
-    selection = select_artifacts(ARTIFACTS, **{**defaults, **options})
+    defaults: dict[str, Any] = {"objective": "Find the port", "kind": "full", "budget_tokens": 100}
+    selection = select(ARTIFACTS, **{**defaults, **options})
     assert selection.ids == ids
 
 
 def test_a_cold_context_has_and_drops_nothing():
-    selection = select_artifacts(ARTIFACTS, objective="Find the port", kind="cold", budget=100)
+    selection = select(ARTIFACTS, objective="Find the port", kind="cold", budget_tokens=100)
     assert (selection.ids, selection.dropped) == ([], [])
 
 
 def test_an_artifact_that_does_not_fit_leaves_room_for_a_smaller_one():
     items = [artifact("large", "x" * 80), artifact("small", "y" * 8)]
-    selection = select_artifacts(items, objective="xxx", kind="full", budget=3)
+    selection = select(items, objective="xxx", kind="full", budget_tokens=3)
     assert (selection.ids, selection.dropped) == (["small"], ["large"])
 
 
@@ -87,26 +93,36 @@ def titles(text: str) -> list[str]:
 @pytest.mark.parametrize("strategy, order", ORDERS.items())
 def test_a_strategy_orders_the_artifacts(strategy: str, order: list[str]):
     items = [msgspec.structs.replace(item, title=item.id) for item in ARTIFACTS]
-    selection = select_artifacts(
-        items, objective="8080 port", kind="full", budget=100, strategy=strategy
+    selection = select(
+        items, objective="8080 port", kind="full", budget_tokens=100, assemble_strategy=strategy
     )
     assert titles(selection.text) == order
 
 
 def test_chunks_of_several_artifacts_alternate_in_round_robin():
     items = [artifact(name, name * 8, title=name) for name in "ab"]
-    selection = select_artifacts(
-        items, objective="", kind="full", budget=9, strategy="round_robin", chunk_tokens=1,
+    selection = select(
+        items,
+        objective="",
+        kind="full",
+        budget_tokens=9,
+        assemble_strategy="round_robin",
+        microcompact_threshold=1,
         dedup="none",
-    )  # fmt: skip
+    )
     assert titles(selection.text) == ["a", "b", "a", "b"]
     assert "<chunk_index>2 of 2</chunk_index>" in selection.text
 
 
 @pytest.mark.parametrize("text", ["a" * 9, "é" * 9, "界" * 9, "🙂" * 9, "a🙂é界" * 5])
 def test_no_chunk_has_more_tokens_than_allowed(text: str):
-    selection = select_artifacts(
-        [artifact("a", text)], objective="", kind="full", budget=1000, chunk_tokens=2, dedup="none"
+    selection = select(
+        [artifact("a", text)],
+        objective="",
+        kind="full",
+        budget_tokens=1000,
+        microcompact_threshold=2,
+        dedup="none",
     )
     chunks = re.findall(r"<body>\n?(.*?)\n?</body>", selection.text, re.DOTALL)
     assert "".join(chunks) == text
@@ -129,7 +145,7 @@ def test_duplicates_are_left_out(dedup: str, ids: list[str]):
         artifact("similar", "One two three four five six SEVEN"),
         artifact("other", "eight nine"),
     ]
-    selection = select_artifacts(items, objective="", kind="full", budget=100, dedup=dedup)
+    selection = select(items, objective="", kind="full", budget_tokens=100, dedup=dedup)
     assert selection.ids == ids
 
 

@@ -29,12 +29,12 @@ __all__, __getattr__, __dir__ = lazy_names(
     },
     "CAPABILITY",
     internal={
-        "builders": "build_context_manifest render_schema write_first_pack write_pack_from",
+        "builders": "render_schema write_first_pack write_pack_from",
         "case_evaluation": "evaluate_case",
         "case_kind": "EvalOptions",
         "classifier_eval": "Classification ClassifierSettings Classify LabelledExample"
         " classify_by_model classify_by_rules open_model read_examples run_classifier",
-        "context_eval": "MANIFEST_TYPE ContextArtifact ContextManifest read_manifest"
+        "context_eval": "MANIFEST_TYPE ContextArtifact ContextManifest ContextMode read_manifest"
         " render_context_markdown report_files run_context_eval select_artifacts",
         "eval_reports": "compare_runs github_annotations plot_interval render_counts"
         " render_markdown render_table report_json to_suites",

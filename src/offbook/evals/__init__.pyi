@@ -1,6 +1,5 @@
 from offbook.capability import Capability
 from offbook.evals.builders import PackBuilder as PackBuilder
-from offbook.evals.builders import build_context_manifest as build_context_manifest
 from offbook.evals.builders import render_schema as render_schema
 from offbook.evals.builders import write_first_pack as write_first_pack
 from offbook.evals.builders import write_pack_from as write_pack_from
@@ -18,6 +17,7 @@ from offbook.evals.classifier_eval import run_classifier as run_classifier
 from offbook.evals.context_eval import MANIFEST_TYPE as MANIFEST_TYPE
 from offbook.evals.context_eval import ContextArtifact as ContextArtifact
 from offbook.evals.context_eval import ContextManifest as ContextManifest
+from offbook.evals.context_eval import ContextMode as ContextMode
 from offbook.evals.context_eval import read_manifest as read_manifest
 from offbook.evals.context_eval import render_context_markdown as render_context_markdown
 from offbook.evals.context_eval import report_files as report_files

@@ -19,8 +19,8 @@ from offbook.checks.assertion import refuse_limits
 from offbook.errors import FormatError, did_you_mean
 from offbook.evals.case_kind import CaseContext, CaseOutcome
 from offbook.evals.pack import EvalCase, LoadedPack
-from offbook.evals.pack_file import line_of
-from offbook.files import convert, parse_json, parse_toml, read_text
+from offbook.evals.pack_file import line_of, number_ids, read_part
+from offbook.evals.run_record import judge_problem
 from offbook.reports.github import escape_markdown
 from offbook.runs.result_identity import IdentityDigest
 from offbook.trace.events import Verdict
@@ -183,15 +183,11 @@ class ContextManifest(ContextStruct, frozen=True):
 
 def read_manifest(path: Path) -> ContextManifest:
     """Return the manifest of a JSON or TOML file; ids must be unique and objectives not empty."""
-    text = read_text(path)
-    value = parse_toml(text, path) if path.suffix == ".toml" else parse_json(text, path)
+    manifest, text = read_part(path, ContextManifest)
 
     def fail(problem: str, at: str, hint: str = "") -> None:
         raise FormatError(problem, path=path, line=line_of(text, at, path), hint=hint)
 
-    manifest = convert(
-        value, ContextManifest, path=path, text=text, line_finder=lambda t, at: line_of(t, at, path)
-    )
     if manifest.type_ != MANIFEST_TYPE:
         fail(f"unsupported _type {manifest.type_!r}, expected {MANIFEST_TYPE}", "$._type")
     if manifest.version != 1:
@@ -218,14 +214,11 @@ def read_manifest(path: Path) -> ContextManifest:
 
 def with_ids(manifest: ContextManifest) -> ContextManifest:
     """Return the manifest with an id for each mode and task, and a kind for each mode."""
-    modes: list[ContextMode] = []
-    for number, mode in enumerate(manifest.modes, 1):
-        mode_id = mode.id or f"mode_{number}"
-        modes.append(msgspec.structs.replace(mode, id=mode_id, kind=mode.kind or mode_id))
-    tasks = [
-        task if task.id else msgspec.structs.replace(task, id=f"task_{number}")
-        for number, task in enumerate(manifest.tasks, 1)
+    modes = [
+        mode if mode.kind else msgspec.structs.replace(mode, kind=mode.id)
+        for mode in number_ids(manifest.modes, "mode")
     ]
+    tasks = [*number_ids(manifest.tasks, "task")]
     return msgspec.structs.replace(manifest, modes=modes, tasks=tasks)
 
 
@@ -299,19 +292,7 @@ def _preprocessing(mode: ContextMode) -> dict[str, Any]:
 
 def _run(task: ContextTask, mode: ContextMode) -> dict[str, Any]:
     """Return the result of one task in one mode."""
-    selection = select_artifacts(
-        task.artifacts,
-        objective=task.objective,
-        kind=mode.kind,
-        budget=mode.budget,
-        ids=mode.artifact_ids,
-        include=mode.include_artifact_kinds,
-        exclude=mode.exclude_artifact_kinds,
-        strategy=mode.assemble_strategy,
-        dedup=mode.dedup,
-        chunk_tokens=mode.microcompact_threshold,
-        overlap=mode.semantic_overlap,
-    )
+    selection = select_artifacts(task.artifacts, task.objective, mode)
     kept = _project(task.transcript, mode)
     transcript = "\n".join(f"{message.role}: {message.content}" for message in kept)
     tools = exposed_tools(task, mode)
@@ -509,11 +490,9 @@ def run_case(case: EvalCase, context: CaseContext) -> CaseOutcome:
         if run["task_id"] in unchecked:
             message = f"no data: the task {run['task_id']!r} expects nothing"
             verdicts.append(Verdict(name, "no_data", message))
-        elif run["passed"]:
-            verdicts.append(Verdict(name, "pass", actual=score))
         else:
-            message = f"{name}: {'; '.join(run['failures'])}"
-            verdicts.append(Verdict(name, "fail", message, actual=score))
+            message = "" if run["passed"] else f"{name}: {'; '.join(run['failures'])}"
+            verdicts.append(judge_problem(name, message, actual=score))
     return CaseOutcome(verdicts, report=report, files=report_files(report))
 
 
@@ -613,31 +592,22 @@ def count_tokens(text: str) -> int:
     return -(-len(text.encode()) // BYTES_PER_TOKEN)
 
 
-def select_artifacts(  # noqa: PLR0913 - the options of a mode
-    artifacts: Sequence[ContextArtifact],
-    *,
-    objective: str,
-    kind: str,
-    budget: int,
-    ids: Sequence[str] = (),
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    strategy: str = "relevance",
-    dedup: str = "chunked",
-    chunk_tokens: int = 2000,
-    overlap: float = 0.85,
+def select_artifacts(
+    artifacts: Sequence[ContextArtifact], objective: str, mode: ContextMode
 ) -> Selection:
-    """Return the artifacts that a mode selects."""
-    if kind == "cold":
+    """Return the artifacts that a mode selects for an objective."""
+    if mode.kind == "cold":
         return Selection([], [], "", 0)
+    budget = mode.budget
     if budget == 0:
         return Selection([], sorted(artifact.id for artifact in artifacts), "", 0)
-    chosen = [a for a in artifacts if _is_wanted(a, kind, ids, include, exclude)]
-    chunks = [chunk for artifact in chosen for chunk in _split(artifact, chunk_tokens)]
-    chunks = _without_duplicates(chunks, dedup, overlap)
+    chosen = [artifact for artifact in artifacts if _is_wanted(artifact, mode)]
+    split = mode.microcompact_threshold
+    chunks = [chunk for artifact in chosen for chunk in _split(artifact, split)]
+    chunks = _without_duplicates(chunks, mode.dedup, mode.semantic_overlap)
     kept: list[_Chunk] = []
     used = 0
-    for chunk in _rank(chunks, strategy, objective):
+    for chunk in _rank(chunks, mode.assemble_strategy, objective):
         # A chunk that does not fit is skipped: a smaller one may still fit.
         size = count_tokens(chunk.text)
         if used + size <= budget:
@@ -648,26 +618,21 @@ def select_artifacts(  # noqa: PLR0913 - the options of a mode
     parts = [_render(chunk) for chunk in kept]
     parts.append(
         f"<context_budget>\n<used_tokens>{used}</used_tokens>\n<budget_tokens>{budget}"
-        f"</budget_tokens>\n<strategy>{strategy}</strategy>\n<dedup>{dedup}</dedup>\n"
+        f"</budget_tokens>\n<strategy>{mode.assemble_strategy}</strategy>\n"
+        f"<dedup>{mode.dedup}</dedup>\n"
         "</context_budget>"
     )
     text = "\n\n".join(parts)
     return Selection(selected, dropped, text, count_tokens(text))
 
 
-def _is_wanted(
-    artifact: ContextArtifact,
-    kind: str,
-    ids: Sequence[str],
-    include: Sequence[str],
-    exclude: Sequence[str],
-) -> bool:
-    labels = {artifact.kind, artifact.tier} - {""}
-    if labels & set(exclude) or (ids and artifact.id not in ids):
+def _is_wanted(artifact: ContextArtifact, mode: ContextMode) -> bool:
+    labels, ids = {artifact.kind, artifact.tier} - {""}, mode.artifact_ids
+    if labels & {*mode.exclude_artifact_kinds} or (ids and artifact.id not in ids):
         return False
-    if include:
-        return bool(labels & set(include))
-    return bool(ids or artifact.tier) if kind in TIERED_KINDS else True
+    if mode.include_artifact_kinds:
+        return bool(labels & {*mode.include_artifact_kinds})
+    return bool(ids or artifact.tier) if mode.kind in TIERED_KINDS else True
 
 
 def _split(artifact: ContextArtifact, chunk_tokens: int) -> list[_Chunk]:

@@ -313,9 +313,8 @@ _reports: dict[tuple[str, str], LadderReport] = {}  # each ladder runs once for 
 def run_case(spec: LadderSpec, context: CaseContext) -> CaseOutcome:
     """Run a ladder; one whose predecessor failed is not run."""
     loaded, output = context.loaded, pack_folder(context.options.output or ROOT, context.number)
-    by_id = {ladder.id: ladder for ladder in loaded.pack.ladders}
     for name in spec.after:
-        if not _run_once(loaded, by_id[name], output).passed:
+        if not _run_once(loaded, loaded.ladders[name], output).passed:
             message = f"not run: the ladder {name!r} has no correct cell"
             return CaseOutcome([Verdict("ladder", "no_data", message)])
     report = _run_once(loaded, spec, output)
@@ -351,10 +350,9 @@ def identify_case(spec: LadderSpec, loaded: LoadedPack, identity: IdentityDigest
         identity.add_file(folder / path)
     if spec.backend.path and (golden := find_golden(folder / spec.backend.path)) is not None:
         identity.add_file(golden)
-    by_id = {ladder.id: ladder for ladder in loaded.pack.ladders}
     for name in spec.after:
-        identity.add(by_id[name])
-        identify_case(by_id[name], loaded, identity)
+        identity.add(loaded.ladders[name])
+        identify_case(loaded.ladders[name], loaded, identity)
 
 
 def _run_once(loaded: LoadedPack, spec: LadderSpec, output: Path) -> LadderReport:

@@ -530,6 +530,7 @@ class LoadedPack:
         self.cases: tuple[AnyCase, ...] = (*pack.cases, *pack.ladders)
         self.fixtures = {fixture.id: fixture for fixture in pack.fixtures}
         self.rubrics = {rubric.id: rubric for rubric in pack.rubrics}
+        self.ladders = {ladder.id: ladder for ladder in pack.ladders}
         self.id = pack.id or pack.name or path.stem
 
     def fixture_path(self, fixture: FixtureRef) -> Path:
