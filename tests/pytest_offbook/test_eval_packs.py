@@ -70,7 +70,7 @@ def test_a_failing_case_fails_with_its_reason_and_no_traceback(pytester: pytest.
             "FAILED shop.eval.toml::bad - 1 of 1 trials failed*",
         ]
     )
-    result.stdout.no_fnmatch_line("*packs_pytest.py*")
+    result.stdout.no_fnmatch_line("*evals_pytest.py*")
 
 
 @pytest.mark.parametrize("severity", ["warning", "informational"])
@@ -99,7 +99,7 @@ def test_a_wrong_pack_is_an_error_with_its_place(pytester: pytest.Pytester):
     result = run(pytester, RUBRICS + case("bad", "treshold = 1"), "--offbook-evals")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*shop.eval.toml:11: *unknown*treshold*"])
-    result.stdout.no_fnmatch_line("*packs_pytest.py*")
+    result.stdout.no_fnmatch_line("*evals_pytest.py*")
 
 
 def test_an_unexpected_error_is_that_of_its_case(pytester: pytest.Pytester):

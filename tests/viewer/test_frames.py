@@ -11,7 +11,7 @@ import pytest
 
 from offbook.errors import FormatError
 from offbook.sources import read_script
-from offbook.viewer.traces_pytest import MAX_FRAMES, find_frames
+from offbook.viewer.viewer_pytest import MAX_FRAMES, find_frames
 
 KEY = "sk-ant-" + "api03-" + "k8Jd2mQx7Lw4Rt9Vz3Bn6Hc1Ys5Pf0Ga"
 AGENT = f'''

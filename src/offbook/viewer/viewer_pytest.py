@@ -5,12 +5,18 @@ The traces are copied to a temporary folder, which the workers of pytest-xdist s
 
 from __future__ import annotations
 
+import ast
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
+
+    from offbook.viewer.html_page import PageTrace
 
 TRACES_OPTION = "offbook_html_traces"  # set here, read by the plugin: the folder for the traces
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -59,8 +65,6 @@ class PageHooks:
         test = self.tests.setdefault(report.nodeid, {"outcome": report.outcome})
         if report.failed and test.get("message") is None:
             test |= {"outcome": "failed", "phase": report.when or "", "message": message_of(report)}
-            from offbook.viewer.traces_pytest import find_frames
-
             test["frames"] = find_frames(report)
 
     @pytest.hookimpl(trylast=True)
@@ -69,7 +73,6 @@ class PageHooks:
         from offbook.errors import counted
         from offbook.files import write_report
         from offbook.viewer.html_page import render_page
-        from offbook.viewer.traces_pytest import read_test_traces
 
         traces = [*read_test_traces(self.folder, self.tests)]
         if traces:
@@ -91,3 +94,84 @@ def message_of(report: pytest.TestReport) -> str:
     text = report.longreprtext
     errors = [line[1:].strip() for line in text.splitlines() if line.startswith("E ")]
     return "\n".join(errors) or text[-2000:]
+
+
+# --- The traces of tests with their outcomes, and the frames of those that failed
+
+LINES_BEFORE, LINES_AFTER = 8, 2  # of the line of a frame
+MAX_FRAMES = 40
+OFFBOOK_FOLDER = Path(__file__).parents[1]
+HIDDEN_PACKAGES = {"_pytest", "pluggy", "pytest_offbook"}
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+TEXTS = (ast.Constant, ast.JoinedStr)
+
+
+def folder_of_test(folder: Path, nodeid: str) -> Path:
+    """Return the folder for the traces of one test."""
+    return folder / blake2b(nodeid.encode(), digest_size=12).hexdigest()
+
+
+def read_test_traces(folder: Path, tests: Mapping[str, Mapping[str, Any]]) -> Iterator[PageTrace]:
+    """Yield the traces of tests below this folder, each with the outcome of its test."""
+    from offbook.viewer.html_page import read_page_trace
+
+    for nodeid, test in tests.items():
+        for path in sorted(folder_of_test(folder, nodeid).glob("*.jsonl")):
+            yield read_page_trace(path, nodeid)._replace(path="", about={"test": test})
+
+
+def find_frames(report: pytest.TestReport) -> list[dict[str, Any]]:
+    """Return the frames of a failure with their lines, from the test to the line that raised.
+
+    The frames of a cause follow those of its error. Those of pytest and of Offbook are left out.
+    """
+    shown: Any = report.longrepr
+    only = (getattr(shown, "reprtraceback", None), None, None)
+    chain: list[Any] = getattr(shown, "chain", [only])
+    places: list[Any] = []
+    for traceback, *_ in reversed(chain):
+        entries = getattr(traceback, "reprentries", ())
+        places += [e.reprfileloc for e in entries if getattr(e, "reprfileloc", None)]
+    if not places:  # `--tb=line` has the last one only
+        places = [crash] if (crash := getattr(shown, "reprcrash", None)) else []
+    if len(places) > MAX_FRAMES:  # a recursion
+        places[MAX_FRAMES // 2 : -MAX_FRAMES // 2] = []
+    read = [_read_frame(Path(place.path), place.lineno) for place in places]
+    frames = [frame for frame in read if frame is not None]
+    test = str(Path(report.location[0]))
+    own = [frame for frame in frames if frame["path"] == test]
+    for frame in (own or frames)[-1:]:
+        frame["open"] = True
+    return frames
+
+
+def _read_frame(path: Path, line: int) -> dict[str, Any] | None:
+    """Return the place of a frame with the lines around it, or None if it is not to be shown."""
+    absolute = path.absolute()
+    if absolute.is_relative_to(OFFBOOK_FOLDER) or HIDDEN_PACKAGES & {*path.parts}:
+        return None
+    from offbook.secrets import hide_secrets
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        lines = hide_secrets(text).splitlines()
+    except (OSError, ValueError):
+        return None
+    first, last = max(1, line - LINES_BEFORE), line + LINES_AFTER
+    names: list[str] = []
+    with suppress(SyntaxError, ValueError, RecursionError):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, DEFINITIONS) and node.lineno <= line <= (node.end_lineno or 0):
+                names.append(node.name)
+                if not isinstance(node, ast.ClassDef):
+                    first = max(first, min([node.lineno, *(d.lineno for d in node.decorator_list)]))
+                    last = min(last, node.end_lineno or last)
+            elif isinstance(node, TEXTS) and node.lineno < first <= (node.end_lineno or 0):
+                first = min((node.end_lineno or 0) + 1, line)  # no end of a text without its start
+    if "site-packages" in absolute.parts:
+        path = Path(*absolute.parts[absolute.parts.index("site-packages") + 1 :])
+    elif absolute.is_relative_to(Path.cwd()):
+        path = absolute.relative_to(Path.cwd())
+    function = ".".join(names)
+    shown = lines[first - 1 : last]
+    return {"path": str(path), "line": line, "function": function, "first": first, "lines": shown}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import UsageError
-from offbook.files import make_temp_folder, remove_temp_folder
+from offbook.files import find_own_files, make_temp_folder, remove_temp_folder
 from offbook.runs.result_identity import digest_of
 from offbook.runs.watched_tests import (
     PLUGIN,
@@ -24,14 +24,13 @@ from offbook.runs.watched_tests import (
 from offbook.viewer import watched_pytest
 from offbook.viewer.html_page import PageTrace, encode_record, page_lines
 from offbook.viewer.live_server import LiveFeed, LiveServer, ReviewDesk
-from offbook.viewer.traces_pytest import read_test_traces
+from offbook.viewer.viewer_pytest import read_test_traces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 POLL_SECONDS = 0.3
 PATTERNS = ("test_*.py", "*_test.py")
-SKIPPED = {"node_modules", "__pycache__"}
 NO_TESTS_COLLECTED = 5  # an exit code of pytest
 
 
@@ -55,10 +54,7 @@ def find_test_files(paths: Sequence[Path]) -> list[Path]:
         if path.is_file():
             found[path] = None
         for pattern in PATTERNS:
-            for file in sorted(path.rglob(pattern)):
-                folders = file.relative_to(path).parts[:-1]
-                if not any(name in SKIPPED or name.startswith(".") for name in folders):
-                    found[file] = None
+            found |= dict.fromkeys(find_own_files(path, pattern))
     return list(found)
 
 
