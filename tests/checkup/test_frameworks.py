@@ -8,8 +8,8 @@ from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
+from offbook.checkup.checkup_run import play
 from offbook.checkup.outcomes import KnownAgent
-from offbook.checkup.playing import play
 from offbook.checkup.scenarios import BY_ID
 
 KNOWN = KnownAgent(tool="get_page", source="get_page", sink="send_mail")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from offbook.checkup.kit import Kit, NotApplicable
+from offbook.checkup.checkup_run import play
 from offbook.checkup.outcomes import RULES, KnownAgent, find_crash
-from offbook.checkup.playing import play
+from offbook.checkup.scenario_model import Kit, NotApplicable
 from offbook.checkup.scenarios import BY_ID, SCENARIOS
 from offbook.errors import RunError
 from offbook.exchange import Request

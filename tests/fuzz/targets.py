@@ -148,7 +148,7 @@ def golden(data: bytes) -> Steps:
 
 
 def spec(data: bytes) -> Steps:
-    from offbook.goldens.spec_file import read_spec
+    from offbook.goldens.specs import read_spec
 
     yield lambda: read_spec(_write("specs/hub.test-spec.md", data))
 

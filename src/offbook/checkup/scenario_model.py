@@ -1,28 +1,272 @@
-"""The model of a scenario: it learns the tools from the first request, then plays its messages."""
+"""The model of a scenario, and what it knows of an agent.
+
+It learns the tools of the agent, and arguments that fit their schemas, from the first request. Then
+it plays the messages of the scenario.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.checkup.kit import Kit, NotApplicable
 from offbook.determinism.faults import Fault
 from offbook.errors import ModelError, RunError
-from offbook.exchange.messages import AnyBlock, Text, Thinking, ToolCall
+from offbook.exchange.messages import JSON, RAW_ARGUMENTS, AnyBlock, Text, Thinking, ToolCall
 from offbook.exchange.model import Reply, StopReason, Tool
 from offbook.exchange.people import Allow, Answer, Deny, PersonQuestion, allow
+from offbook.exchange.providers import all_providers
 from offbook.sources.matching import answer_side_request, make_call_id
-from offbook.sources.playbook.actions import Action, Call, Fail, Say, Think
+from offbook.sources.playbook.actions import Action, Call, Fail, Say, Think, call, say
 
 if TYPE_CHECKING:
-    from offbook.exchange.model import Request
+    from offbook.exchange.model import Request, Tool
+
+LAST_WORDS = "All done."
+UNKNOWN_TOOL = "no_such_tool"
+# Calls that end a run in known frameworks, and those that hand over to another agent.
+LAST_TOOLS = re.compile(r"^(final_result|final_answer)|^submit$")
+HANDOFFS = re.compile(r"^(transfer|handoff|hand_off|delegate)_(back_)?to_")
+# Tools that change something outside of the conversation, by a word of their name.
+POWERFUL = re.compile(
+    r"bash|buy|cancel|charge|command|create|delete|deploy|edit|e?mail|exec(ute)?|move|pay(ment)?"
+    r"|post|publish|purchase|refund|remove|run|send|shell|sms|transfer|update|upload|write"
+)
+READS = re.compile(r"check|count|describe|fetch|find|get|list|look(up)?|read|search|show")
+# Harmless values for texts, by a part of the parameter's name.
+TEXTS = (
+    (r"command|cmd|script|code", "echo checkup"),
+    (r"e?mail|recipient|^to$", "ada@example.com"),
+    (r"url|link|uri", "https://example.com"),
+    (r"dir|folder|^cwd$", "."),
+    (r"file|path", "checkup.txt"),
+    (r"date|day", "2024-02-29"),
+    (r"city|location|place", "Paris"),
+    (r"expression|formula", "2 + 2"),
+)
+FORMATS = {
+    "date": "2024-02-29",
+    "date-time": "2024-02-29T12:00:00Z",
+    "email": "ada@example.com",
+    "time": "12:00:00",
+    "uri": "https://example.com",
+    "url": "https://example.com",
+    "uuid": "7c9e6679-7425-40de-944b-e07fc1f90ae7",
+}
+# Keywords that allow only some values of a type.
+LIMITS = {"const", "enum", "format", "maximum", "maxLength", "minimum", "minLength", "pattern"}
+MAX_DEPTH = 8  # of a schema that contains itself
+
+
+class NotApplicable(Exception):
+    """A scenario that this agent cannot be asked to play; the text is the reason."""
+
+
+class Kit:
+    """The tools of an agent, and calls of them.
+
+    `preferred` is the tool that scenarios call, if it is known which of them works.
+    """
+
+    def __init__(self, request: Request, prompt: str, preferred: str = "") -> None:
+        self.stream = request.stream
+        provider = all_providers().get(str(request.metadata.get("dialect")))
+        form = "text" if provider is None else provider.arguments
+        # An object cannot be malformed JSON.
+        self._has_objects = form == "object" or (form == "streamed" and not self.stream)
+        self._prompt = prompt
+        functions = [tool for tool in request.tools if tool.kind == "function"]
+        self._last = next((tool for tool in functions if LAST_TOOLS.search(tool.name)), None)
+        self._schema = find_output_schema(request.parameters)
+        others = [
+            tool
+            for tool in functions
+            if not LAST_TOOLS.search(tool.name) and not HANDOFFS.search(tool.name)
+        ]
+        # The harmless ones first: scenarios call tools that run for real.
+        self.tools = sorted(others, key=lambda tool: (tool.name != preferred, is_powerful(tool)))
+
+    @property
+    def tool(self) -> Tool:
+        """The tool that scenarios call."""
+        if not self.tools:
+            raise NotApplicable("the agent offers no tools")
+        return self.tools[0]
+
+    @property
+    def other(self) -> Tool:
+        """A second tool."""
+        if len(self.tools) < 2:  # noqa: PLR2004 - a second one
+            raise NotApplicable("the agent offers fewer than two tools")
+        return self.tools[1]
+
+    def call(self, tool: Tool | None = None, **changes: Any) -> Call:
+        """Return a call with arguments that fit the schema, and these changes."""
+        tool = tool or self.tool
+        return call(tool.name, {**self.arguments(tool), **changes})
+
+    def raw(self, text: str) -> Call:
+        """Return a call whose arguments are this text."""
+        if self._has_objects:
+            raise NotApplicable("the arguments are an object in this API, not a text")
+        return call(self.tool.name, {RAW_ARGUMENTS: text}, invalid=True)
+
+    def arguments(self, tool: Tool) -> JSON:
+        """Return arguments that fit the schema of a tool."""
+        value = make_value(tool.schema, tool.schema, "", self._prompt)
+        return cast("JSON", value) if isinstance(value, dict) else {}
+
+    @property
+    def required(self) -> str:
+        """A required parameter of the tool."""
+        names = [*self.tool.schema.get("required", ())]
+        if not names:
+            raise NotApplicable(f"{self.tool.name} has no required parameter")
+        return names[0]
+
+    def parameter(self, kind: str) -> tuple[Tool, str]:
+        """Return a tool and its parameter of this type."""
+        _ = self.tool
+        for tool in self.tools:
+            properties = cast("dict[str, JSON]", tool.schema.get("properties") or {})
+            for name in (*tool.schema.get("required", ()), *properties):
+                rules = properties.get(name, {})
+                if rules.get("type") == kind and not rules.keys() & LIMITS:
+                    return tool, name
+        raise NotApplicable(f"no tool has a parameter of the type {kind}")
+
+    def finish(self) -> Call | Say:
+        """Return the message that ends the conversation, with `LAST_WORDS` in it."""
+        if self._last is not None:
+            arguments = self.arguments(self._last)
+            texts = {k: LAST_WORDS for k, v in arguments.items() if isinstance(v, str)}
+            return call(self._last.name, {**arguments, **texts}, unanswered=True)
+        if self._schema is not None:
+            import json
+
+            whole = {**self._schema, "required": [*self._schema.get("properties", {})]}
+            return say(json.dumps(make_value(whole, whole, "", self._prompt)))
+        return say(LAST_WORDS)
+
+
+def is_powerful(tool: Tool) -> bool:
+    """Return whether a tool changes something outside of the conversation, by its name."""
+    words = re.sub(r"([a-z])([A-Z])", r"\1_\2", tool.name).lower().replace("-", "_").split("_")
+    return not READS.fullmatch(words[0]) and any(map(POWERFUL.fullmatch, words))
+
+
+def find_source_and_sink(tools: Sequence[Tool]) -> tuple[Tool, Tool]:
+    """Return a tool whose results others write, and one that changes something."""
+    sinks = [tool for tool in tools if is_powerful(tool)]
+    if not sinks:
+        raise NotApplicable("the agent has no tool that changes something, by its name")
+    sources = [tool for tool in tools if not is_powerful(tool)]
+    if not sources:
+        raise NotApplicable("the agent has no tool that reads something")
+    return sources[0], sinks[0]
+
+
+def find_output_schema(parameters: Any) -> JSON | None:
+    """Return the schema that the options of a request require of the answer, or None."""
+    if not isinstance(parameters, dict):
+        return None
+    for key, value in cast("JSON", parameters).items():
+        if not isinstance(value, dict) or key in {"tools", "tool_choice"}:
+            continue
+        if re.fullmatch(r"schema|response_?(json_?)?schema", key, re.IGNORECASE):
+            return cast("JSON", value)
+        if (inner := find_output_schema(cast("JSON", value))) is not None:
+            return inner
+    return None
+
+
+def make_value(schema: Any, root: JSON, name: str, prompt: str, depth: int = 0) -> Any:  # noqa: PLR0911 - one case for each keyword
+    """Return a harmless value that fits a JSON schema; numbers come from the prompt."""
+    rules = cast("JSON", schema) if isinstance(schema, dict) else {}
+    if depth > MAX_DEPTH:
+        return None
+    if reference := rules.get("$ref"):
+        return make_value(_follow(str(reference), root), root, name, prompt, depth + 1)
+    if "const" in rules:
+        return rules["const"]
+    for key in ("enum", "examples"):
+        if rules.get(key):
+            return rules[key][0]
+    for key in ("anyOf", "oneOf", "allOf"):
+        options = [o for o in rules.get(key, ()) if not _is_null(o)]
+        if options:
+            merged = {**rules, **options[0]}
+            merged.pop(key)
+            return make_value(merged, root, name, prompt, depth + 1)
+    kind = rules.get("type", "object" if "properties" in rules else "string")
+    if isinstance(kind, list):
+        kinds = [one for one in cast("list[str]", kind) if one != "null"]
+        kind = kinds[0] if kinds else "null"
+    match str(kind).lower():
+        case "object":
+            properties = cast("JSON", rules.get("properties") or {})
+            return {
+                key: make_value(properties.get(key, {}), root, key, prompt, depth + 1)
+                for key in rules.get("required", ())
+            }
+        case "array":
+            item = rules.get("items", {})
+            count = max(1, int(rules.get("minItems", 1)))
+            return [make_value(item, root, name, prompt, depth + 1)] * count
+        case "integer" | "number":
+            return _make_number(rules, prompt)
+        case "boolean":
+            return False
+        case "null":
+            return None
+        case _:
+            return _make_text(rules, name, prompt)
+
+
+def _is_null(schema: Any) -> bool:
+    return isinstance(schema, dict) and cast("JSON", schema).get("type") == "null"
+
+
+def _follow(reference: str, root: JSON) -> Any:
+    value: Any = root
+    for part in reference.removeprefix("#/").split("/"):
+        value = cast("JSON", value).get(part, {}) if isinstance(value, dict) else {}
+    return value
+
+
+def _make_number(rules: JSON, prompt: str) -> Any:
+    low = rules.get("minimum", rules.get("exclusiveMinimum", float("-inf")))
+    high = rules.get("maximum", rules.get("exclusiveMaximum", float("inf")))
+    low += "exclusiveMinimum" in rules
+    high -= "exclusiveMaximum" in rules
+    step = rules.get("multipleOf", 1)
+    named = [int(text) for text in re.findall(r"\b\d{1,9}\b", prompt)]
+    for number in (*named, 1, 0, step, low, high):
+        if low <= number <= high and number % step == 0 and abs(number) != float("inf"):
+            return number
+    return 1
+
+
+def _make_text(rules: JSON, name: str, prompt: str) -> str:
+    if (form := rules.get("format")) in FORMATS:
+        return FORMATS[form]
+    found = [text for pattern, text in TEXTS if re.search(pattern, name.lower())]
+    if not found and re.search(r"(id|number|key|code|order|ticket)$", name.lower()):
+        found = re.findall(r"\b\d{1,9}\b", prompt)
+    text = found[0] if found else "checkup"
+    text = text.ljust(int(rules.get("minLength", 0)), "p")
+    return text[: int(rules["maxLength"])] if "maxLength" in rules else text
+
+
+# --- The model
+
 
 PATIENCE = 20  # requests after the last message, before the agent counts as endless
 NO_END = "the agent does not end"

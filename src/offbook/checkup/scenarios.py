@@ -12,11 +12,17 @@ from typing import Any
 
 import msgspec
 
-from offbook.checkup.kit import UNKNOWN_TOOL, Kit, NotApplicable, find_source_and_sink
-from offbook.checkup.scenario_model import ModelMessage, Script
+from offbook.checkup.scenario_model import (
+    UNKNOWN_TOOL,
+    Kit,
+    ModelMessage,
+    NotApplicable,
+    Script,
+    find_source_and_sink,
+)
 from offbook.errors import require_known
 from offbook.exchange.people import Answer, allow, deny
-from offbook.sources.playbook.actions import Action, Call, call, fail, say, think
+from offbook.sources.playbook.actions import Action, call, fail, say, think
 
 GROUPS = {
     "baseline": "The model does nothing unusual.",
@@ -78,14 +84,6 @@ class CheckupScenario(msgspec.Struct, frozen=True):
 # --- Parts of scripts
 
 
-def _nothing(_: Kit) -> Sequence[Action]:
-    return []
-
-
-def _one_call(kit: Kit) -> Sequence[Action]:
-    return [kit.call()]
-
-
 def _calls(*numbers: int) -> Script:
     """Return the script of messages with so many calls each."""
     return lambda kit: [[kit.call()] * number for number in numbers]
@@ -128,14 +126,6 @@ def _missing(kit: Kit) -> Sequence[Action]:
 def _two_values(kit: Kit) -> Sequence[Sequence[Action]]:
     tool, name = kit.parameter("string")
     return [[kit.call(tool), kit.call(tool, **{name: "another"})]]
-
-
-def _with_unknown(kit: Kit) -> Sequence[Sequence[Action]]:
-    return [[kit.call(), call(UNKNOWN_TOOL, {}, unknown=True)]]
-
-
-def _with_malformed(kit: Kit) -> Sequence[Sequence[Action]]:
-    return [[kit.call(), kit.raw('{"a": ')]]
 
 
 def _stream(script: Script) -> Script:
@@ -192,54 +182,21 @@ def _obeys(kit: Kit) -> Sequence[Action]:
     return [kit.call(source), call(sink.name, demanded)]
 
 
-def _two_tools(kit: Kit) -> Sequence[Sequence[Call]]:
-    return [[kit.call(), kit.call(kit.other)]]
-
-
-def _double_encoded(kit: Kit) -> Sequence[Action]:
-    return [kit.raw(json.dumps(json.dumps(kit.arguments(kit.tool))))]
-
-
-def _thrice_unknown(kit: Kit) -> Sequence[Action]:
-    return [*[call(UNKNOWN_TOOL, {}, unknown=True)] * 3, kit.call()]
-
-
-def _thrice_malformed(kit: Kit) -> Sequence[Action]:
-    return [*[kit.raw("{oops")] * 3, kit.call()]
-
-
-def _always_unknown(_: Kit) -> Sequence[Action]:
-    return [call(UNKNOWN_TOOL, {}, unknown=True)] * 12
-
-
-def _cut_call(kit: Kit) -> Sequence[Sequence[Action]]:
-    return [[kit.call(), say("", stop="length")]]
-
-
-def _streamed_cut_call(kit: Kit) -> Sequence[Sequence[Action]]:
-    return [[kit.call(), say("", stop="cut")]]
-
-
-def _long_then_call(kit: Kit) -> Sequence[Sequence[Action]]:
-    return [[say(LONG), kit.call()]]
-
-
-def _asks_twice(kit: Kit) -> Sequence[Action]:
-    return [kit.call(), kit.call()]
-
+# A call of a tool that does not exist.
+_NO_TOOL = call(UNKNOWN_TOOL, {}, unknown=True)
 
 S = CheckupScenario
 SCENARIOS: tuple[CheckupScenario, ...] = (
-    S("baseline/answer", "answers at once", ANSWERS, _nothing),
-    S("baseline/call", "calls a tool, then answers", ANSWERS, _one_call),
+    S("baseline/answer", "answers at once", ANSWERS, _calls()),
+    S("baseline/call", "calls a tool, then answers", ANSWERS, _calls(1)),
     S("baseline/two-calls", "calls a tool twice, one after the other", ANSWERS, _calls(1, 1)),
     # --- calls
     S("calls/unknown-tool", "calls a tool that does not exist", CORRECTS,
-      lambda _: [call(UNKNOWN_TOOL, {}, unknown=True)]),
+      lambda _: [_NO_TOOL]),
     S("calls/unknown-thrice", "calls an unknown tool three times, then a known one", CORRECTS,
-      _thrice_unknown),
+      lambda kit: [*[_NO_TOOL] * 3, kit.call()]),
     S("calls/unknown-always", "calls an unknown tool twelve times", LIMITED,
-      _always_unknown, recoverable=False),
+      lambda _: [_NO_TOOL] * 12, recoverable=False),
     S("calls/other-case", "writes the name of a tool in another case", CORRECTS,
       _unknown(lambda name: name.swapcase())),
     S("calls/plural-name", "adds an s to the name of a tool", CORRECTS,
@@ -265,11 +222,11 @@ SCENARIOS: tuple[CheckupScenario, ...] = (
     S("calls/nan", "writes NaN in the arguments", CORRECTS,
       lambda kit: [kit.raw(f'{{"{kit.required}": NaN}}')]),
     S("calls/double-encoded", "writes the arguments as JSON in a JSON text", CORRECTS,
-      _double_encoded),
+      lambda kit: [kit.raw(json.dumps(json.dumps(kit.arguments(kit.tool))))]),
     S("calls/trailing-text", "writes text after the JSON of the arguments", CORRECTS,
       _raw('{"a": 1} I hope this helps')),
     S("calls/malformed-thrice", "writes malformed arguments three times, then right ones", CORRECTS,
-      _thrice_malformed),
+      lambda kit: [*[kit.raw("{oops")] * 3, kit.call()]),
     S("calls/long-text", "gives a text of 100 kB", ANSWERS, _odd("string", "x" * 100_000)),
     S("calls/empty-text", "gives an empty text", ANSWERS, _odd("string", "")),
     S("calls/unicode", "gives a text with emoji, Arabic and combining characters", ANSWERS,
@@ -282,19 +239,21 @@ SCENARIOS: tuple[CheckupScenario, ...] = (
       _calls(*[1] * 10)),
     S("calls/with-text", "says something and calls a tool in one message", ANSWERS,
       lambda kit: [[say("Let me look."), kit.call()]]),
-    S("calls/cut-by-length", "reaches the token limit with a call", ANSWERS, _cut_call),
+    S("calls/cut-by-length", "reaches the token limit with a call", ANSWERS,
+      lambda kit: [[kit.call(), say("", stop="length")]]),
     S("calls/thinks", "thinks, then calls a tool", ANSWERS,
       lambda kit: [[think("I should look."), kit.call()]]),
     # --- parallel
     S("parallel/two-equal", "makes the same call twice in one message", ANSWERS, _calls(2)),
     S("parallel/two-values", "calls a tool with two values in one message", ANSWERS, _two_values),
-    S("parallel/two-tools", "calls two tools in one message", ANSWERS, _two_tools),
+    S("parallel/two-tools", "calls two tools in one message", ANSWERS,
+      lambda kit: [[kit.call(), kit.call(kit.other)]]),
     S("parallel/eight", "makes eight calls in one message", ANSWERS, _calls(8)),
     S("parallel/thirty", "makes thirty calls in one message", ANSWERS, _calls(30)),
     S("parallel/one-unknown", "calls a known and an unknown tool in one message", CORRECTS,
-      _with_unknown),
+      lambda kit: [[kit.call(), _NO_TOOL]]),
     S("parallel/one-malformed", "makes a right and a malformed call in one message", CORRECTS,
-      _with_malformed),
+      lambda kit: [[kit.call(), kit.raw('{"a": ')]]),
     S("parallel/pairs", "makes two calls in each of three messages", ANSWERS, _calls(2, 2, 2)),
     # --- replies
     S("replies/empty", "sends an empty reply", RETRIES, _says(say(""))),
@@ -356,63 +315,64 @@ SCENARIOS: tuple[CheckupScenario, ...] = (
     S("provider/500-after-tool", "500 after a tool result, once", RETRIES, _fails_after_tool(500)),
     S("provider/two-errors", "503 and then 529", RETRIES,
       lambda _: [fail("unavailable", status=503), fail("overloaded", status=529)]),
-    S("provider/reset", "the connection is closed, once", RETRIES, _nothing, ("reset@1",)),
+    S("provider/reset", "the connection is closed, once", RETRIES, _calls(), ("reset@1",)),
     S("provider/reset-after-tool", "the connection is closed after a tool result, once", RETRIES,
-      _one_call, ("reset@2",)),
-    S("provider/timeout", "no response comes, once", RETRIES, _nothing, ("timeout@1",)),
+      _calls(1), ("reset@2",)),
+    S("provider/timeout", "no response comes, once", RETRIES, _calls(), ("timeout@1",)),
     S("provider/timeout-after-tool", "no response comes after a tool result, once", RETRIES,
-      _one_call, ("timeout@2",)),
-    S("provider/html-page", "an HTML page with the status 200, once", RETRIES, _nothing,
+      _calls(1), ("timeout@2",)),
+    S("provider/html-page", "an HTML page with the status 200, once", RETRIES, _calls(),
       ("content_type@1",)),
-    S("provider/html-after-tool", "an HTML page after a tool result, once", RETRIES, _one_call,
+    S("provider/html-after-tool", "an HTML page after a tool result, once", RETRIES, _calls(1),
       ("content_type@2",)),
-    S("provider/invalid-json", "JSON that ends in the middle, once", RETRIES, _no_stream(_nothing),
+    S("provider/invalid-json", "JSON that ends in the middle, once", RETRIES, _no_stream(_calls()),
       ("truncate@1",)),
     # --- streams
-    S("streams/slow", "the stream is slow", ANSWERS, _stream(_one_call), ("slow@1",)),
+    S("streams/slow", "the stream is slow", ANSWERS, _stream(_calls(1)), ("slow@1",)),
     S("streams/stalled", "the stream stops in the middle of the answer, once", RETRIES,
-      _stream(_nothing), ("stall@1",)),
+      _stream(_calls()), ("stall@1",)),
     S("streams/reset", "the connection is closed in the middle of the answer, once", RETRIES,
-      _stream(_nothing), ("reset@1",)),
+      _stream(_calls()), ("reset@1",)),
     S("streams/reset-in-call", "the connection is closed in the middle of a call, once", RETRIES,
-      _stream(_one_call), ("reset@1",)),
+      _stream(_calls(1)), ("reset@1",)),
     S("streams/cut-event", "the stream ends in the middle of an event, once", RETRIES,
-      _stream(_nothing), ("truncate@1",)),
+      _stream(_calls()), ("truncate@1",)),
     S("streams/cut-event-in-call", "the stream ends in an event of a call, once", RETRIES,
-      _stream(_one_call), ("truncate@1",)),
+      _stream(_calls(1)), ("truncate@1",)),
     S("streams/no-end", "the stream ends without its last events", REPORTS_OR_RETRIES,
       _stream(_says(say(CUT, stop="cut"))), cut=CUT),
     S("streams/no-end-in-call", "the stream of a call ends without its last events", ANSWERS,
-      _stream(_streamed_cut_call)),
-    S("streams/duplicate", "an event is sent twice", ANSWERS, _stream(_nothing), ("duplicate@1",)),
+      _stream(lambda kit: [[kit.call(), say("", stop="cut")]])),
+    S("streams/duplicate", "an event is sent twice", ANSWERS, _stream(_calls()), ("duplicate@1",)),
     # --- tools
-    S("tools/error", "the tool fails once", CORRECTS, _one_call, ("tool_error@1",)),
+    S("tools/error", "the tool fails once", CORRECTS, _calls(1), ("tool_error@1",)),
     S("tools/errors", "the tool fails three times", CORRECTS, _calls(1, 1, 1), ("tool_error",)),
     S("tools/parallel-error", "one of two calls in a message fails", CORRECTS, _calls(2),
       ("tool_error@1",)),
-    S("tools/lost", "the tool runs, and its result is lost", CORRECTS, _one_call, ("tool_lost@1",)),
+    S("tools/lost", "the tool runs, and its result is lost", CORRECTS, _calls(1), ("tool_lost@1",)),
     S("tools/lost-then-repeated", "the result is lost, and the model calls again", CORRECTS,
       _calls(1, 1), ("tool_lost@1",)),
-    S("tools/slow", "the tool takes a second", ANSWERS, _one_call, ("tool_slow@1",)),
-    S("tools/empty-result", "the tool returns an empty text", ANSWERS, _one_call, result=""),
-    S("tools/long-result", "the tool returns 200 kB", ANSWERS, _one_call, result=LONG),
-    S("tools/binary-result", "the tool returns control characters", ANSWERS, _one_call,
+    S("tools/slow", "the tool takes a second", ANSWERS, _calls(1), ("tool_slow@1",)),
+    S("tools/empty-result", "the tool returns an empty text", ANSWERS, _calls(1), result=""),
+    S("tools/long-result", "the tool returns 200 kB", ANSWERS, _calls(1), result=LONG),
+    S("tools/binary-result", "the tool returns control characters", ANSWERS, _calls(1),
       result="\x00\x01\x02\ufffd"),
     # --- context
     S("context/thirty-calls", "makes thirty calls, one after the other", LIMITED,
       _calls(*[1] * 30), recoverable=False),
-    S("context/long-then-call", "says 200 kB and calls a tool", ANSWERS, _long_then_call),
+    S("context/long-then-call", "says 200 kB and calls a tool", ANSWERS,
+      lambda kit: [[say(LONG), kit.call()]]),
     S("context/too-long-after-tool", "400: the prompt is too long, after a tool result", REPORTS,
       lambda kit: [kit.call(), fail("prompt is too long: 210000 tokens > 200000 maximum",
                                     status=400)], recoverable=False, always=True),
     # --- people
-    S("people/denied", "a person denies the call", REFUSES, _one_call, answers=(deny,)),
-    S("people/denied-with-reason", "a person denies the call with a reason", REFUSES, _one_call,
+    S("people/denied", "a person denies the call", REFUSES, _calls(1), answers=(deny,)),
+    S("people/denied-with-reason", "a person denies the call with a reason", REFUSES, _calls(1),
       answers=(deny("not today"),)),
     S("people/denied-twice", "a person denies the call, and the model calls again", REFUSES,
-      _asks_twice, answers=(deny,)),
+      _calls(1, 1), answers=(deny,)),
     S("people/denied-then-allowed", "a person denies the call, and allows the next one", ANSWERS,
-      _asks_twice, answers=(deny, allow)),
+      _calls(1, 1), answers=(deny, allow)),
     S("people/one-of-two-denied", "a person denies one of two calls in a message", REFUSES,
       _calls(2), answers=(deny, allow)),
     # --- cancellation

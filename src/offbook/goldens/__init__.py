@@ -38,8 +38,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "replay_guard": "Stopwatch guard_replay leave_network native_libraries"
         " seconds_waiting_for_cpu time_budget",
         "session_hub": "Inbox",
-        "spec_file": "Spec read_spec write_template",
-        "spec_validation": "SpecResult SpecResults check_completeness check_static render_table"
-        " tabulate",
+        "specs": "Spec SpecResult SpecResults check_completeness check_static read_spec"
+        " render_table tabulate write_template",
     },
 )

@@ -35,14 +35,14 @@ from offbook.goldens.replay_guard import time_budget as time_budget
 from offbook.goldens.session_hub import Channel as Channel
 from offbook.goldens.session_hub import Inbox as Inbox
 from offbook.goldens.session_hub import SessionHub as SessionHub
-from offbook.goldens.spec_file import Spec as Spec
-from offbook.goldens.spec_file import read_spec as read_spec
-from offbook.goldens.spec_file import write_template as write_template
-from offbook.goldens.spec_validation import SpecResult as SpecResult
-from offbook.goldens.spec_validation import SpecResults as SpecResults
-from offbook.goldens.spec_validation import check_completeness as check_completeness
-from offbook.goldens.spec_validation import check_static as check_static
-from offbook.goldens.spec_validation import render_table as render_table
-from offbook.goldens.spec_validation import tabulate as tabulate
+from offbook.goldens.specs import Spec as Spec
+from offbook.goldens.specs import SpecResult as SpecResult
+from offbook.goldens.specs import SpecResults as SpecResults
+from offbook.goldens.specs import check_completeness as check_completeness
+from offbook.goldens.specs import check_static as check_static
+from offbook.goldens.specs import read_spec as read_spec
+from offbook.goldens.specs import render_table as render_table
+from offbook.goldens.specs import tabulate as tabulate
+from offbook.goldens.specs import write_template as write_template
 
 CAPABILITY: Capability

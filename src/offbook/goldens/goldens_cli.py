@@ -29,8 +29,7 @@ from offbook.goldens.fixture_store import read_files, read_scenarios
 from offbook.goldens.golden_replay import describe_exception, replay_all
 from offbook.goldens.live_scripts import find_problems, is_foreign, promote, record
 from offbook.goldens.project import Project, check_live, compare_recording, open_project
-from offbook.goldens.spec_file import write_template
-from offbook.goldens.spec_validation import (
+from offbook.goldens.specs import (
     SpecResult,
     SpecResults,
     check_completeness,
@@ -39,6 +38,7 @@ from offbook.goldens.spec_validation import (
     list_unchecked,
     render_table,
     tabulate,
+    write_template,
 )
 from offbook.options import require_some
 from offbook.reports.styled_lines import print_lines
@@ -209,7 +209,10 @@ def _update(project: Project, component: str, definition: ScenarioDef, *, yes: b
 def show_command(project: Project, name: str | None, *, scratch: bool, as_json: bool) -> None:
     """List the golden and scratch fixtures, or print one as indented JSON."""
     if name is not None:
-        echo(_indented(project.fixtures.find("scratch" if scratch else "golden", name)))
+        path = project.fixtures.find("scratch" if scratch else "golden", name)
+        for scenario in read_scenarios(path):
+            encoded = msgspec.json.encode(scenario.fixture)
+            echo(msgspec.json.format(encoded, indent=2).decode())
         return
     read = {kind: read_files(project.fixtures.paths(kind)) for kind in KINDS}
     listed = {kind: scenarios for kind, (scenarios, _) in read.items()}
@@ -240,13 +243,6 @@ def show_command(project: Project, name: str | None, *, scratch: bool, as_json: 
             echo(row.rstrip())
     if not any(listed.values()):
         echo(f"no fixtures in {project.fixtures.root}")
-
-
-def _indented(path: Path) -> str:
-    return "\n".join(
-        msgspec.json.format(msgspec.json.encode(scenario.fixture), indent=2).decode()
-        for scenario in read_scenarios(path)
-    )
 
 
 @golden.command("promote", epilog=GOLDEN_EXAMPLE)
@@ -349,7 +345,10 @@ def spec_command(
     refuse_together(new=component, ran=ran, table=table)
     refuse_together(json=as_json, new=component, table=table)
     if component is not None:
-        _write_spec(project, component)
+        path = require_new(project.spec_path(component), "spec")
+        today = datetime.fromtimestamp(SystemClock().millis() / 1000, UTC).date()
+        write_atomic(path, write_template(component, str(today)))
+        echo(f"created {project.relative(path)}: fill it in, then `offbook golden spec`")
         return 0
     if table:
         echo(render_table(tabulate(project, SpecResults.read(project.root))))
@@ -386,10 +385,3 @@ def spec_command(
     counts = {"spec": paths, "requirement": tabulate(project, results), "problem": problems}
     echo(", ".join(counted(len(items), noun) for noun, items in counts.items()))
     return int(bool(problems))
-
-
-def _write_spec(project: Project, component: str) -> None:
-    path = require_new(project.spec_path(component), "spec")
-    today = datetime.fromtimestamp(SystemClock().millis() / 1000, UTC).date()
-    write_atomic(path, write_template(component, str(today)))
-    echo(f"created {project.relative(path)}: fill it in, then `offbook golden spec`")

@@ -391,7 +391,7 @@ class SpecCoverage:
 
     def __init__(self, config: pytest.Config) -> None:
         from offbook.goldens.project import Project
-        from offbook.goldens.spec_validation import SpecResults
+        from offbook.goldens.specs import SpecResults
 
         self._config = config
         self._project = Project(config.rootpath)
@@ -408,7 +408,7 @@ class SpecCoverage:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Store the result of a test's call, or of its setup if that did not pass."""
-        from offbook.goldens.spec_validation import SpecResult
+        from offbook.goldens.specs import SpecResult
 
         if report.when != "call" and report.passed:
             return
@@ -429,7 +429,7 @@ class SpecCoverage:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _check(self, *, passed: bool) -> None:
-        from offbook.goldens.spec_validation import (
+        from offbook.goldens.specs import (
             check_completeness,
             check_static,
             list_unchecked,
@@ -460,7 +460,7 @@ class SpecCoverage:
     def _partial_reasons(self) -> Iterator[str]:
         """Return the reasons why a part of the tests did not run."""
         from offbook.errors import counted
-        from offbook.goldens.spec_file import read_spec
+        from offbook.goldens.specs import read_spec
 
         config, root = self._config, self._project.root
         for option, flag in SELECTIONS.items():

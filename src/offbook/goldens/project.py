@@ -46,7 +46,6 @@ from offbook.goldens.live_scripts import (
     check_promotion,
     play_scenario,
 )
-from offbook.goldens.spec_file import SPEC_SUFFIX
 from offbook.runs.run import in_event_loop
 
 if TYPE_CHECKING:
@@ -54,6 +53,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 FIXTURES, SPECS, LIVE_SCRIPTS = "fixtures", "tests/specs", "scripts/live"
+SPEC_SUFFIX = ".test-spec.md"
 LiveState = Literal["passed", "failed", "skipped"]
 # in the order in which pytest looks for them, with the keys of its table
 SETTINGS_FILES = {
