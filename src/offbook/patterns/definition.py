@@ -36,7 +36,7 @@ import msgspec
 
 from offbook.capability import load
 from offbook.errors import CheckFailed, PatternError, UsageError, require_known
-from offbook.files import require_file
+from offbook.files import locate_error, require_file
 from offbook.options import decode, require_function, require_some
 from offbook.patterns.graph import Computed, PatternScope, Store, current_scope
 from offbook.patterns.runtime import Cell, Runtime, Stream
@@ -360,7 +360,7 @@ def load_pattern(path: str | Path) -> Pattern:
         del sys.modules[module_name]
         raise UsageError(
             f"the pattern cannot be imported: {type(error).__name__}: {error}",
-            where=_error_location(error, file),
+            where=locate_error(error, file),
         ) from error
     finally:
         sys.path.remove(str(file.parent))
@@ -395,19 +395,6 @@ def _type_check(label: str, kind: Any, location: str) -> Callable[[Any], None]:
             ) from None
 
     return check
-
-
-def _error_location(error: BaseException, file: Path) -> str:
-    """Return the line of a file in which an error was raised."""
-    if isinstance(error, SyntaxError) and error.filename == str(file):
-        return f"{file}:{error.lineno}"
-    traceback = error.__traceback__
-    line = 0
-    while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename == str(file):
-            line = traceback.tb_lineno
-        traceback = traceback.tb_next
-    return f"{file}:{line}" if line else str(file)
 
 
 # ------------------------------------------------------------------------- expectations
@@ -485,22 +472,20 @@ class HandlerExpectation:
                 f"{cell.name}: both values are {after!r}, so the handler need not do anything",
                 hint="send the event, and use expect_cell(…).to_equal(…)",
             )
-        actual = cell.sample()
-        if not matches(actual, before):
-            raise CheckFailed(
-                f"{cell.name}: expected {before!r} before the handler {self._stream.name}\n"
-                f"  actual: {actual!r}\n  last written by: {cell.last_writer}"
-            )
+        self._check(cell, before, "before")
         failed = len(runtime.errors)
         self._stream.send(self._event)
         runtime.flush()
         if len(runtime.errors) > failed:
             error = runtime.errors[-1]
             raise CheckFailed(f"the handler {self._stream.name} raised {error!r}") from error
+        self._check(cell, after, "after")
+
+    def _check(self, cell: Cell[Any], expected: Any, when: str) -> None:
         actual = cell.sample()
-        if not matches(actual, after):
+        if not matches(actual, expected):
             raise CheckFailed(
-                f"{cell.name}: expected {after!r} after the handler {self._stream.name}\n"
+                f"{cell.name}: expected {expected!r} {when} the handler {self._stream.name}\n"
                 f"  actual: {actual!r}\n  last written by: {cell.last_writer}"
             )
 

@@ -37,6 +37,7 @@ from offbook.errors import (
     OffbookError,
     PatternError,
     UsageError,
+    name_some,
     require_known,
 )
 from offbook.options import decode
@@ -49,6 +50,7 @@ from offbook.trace.hub import current_hub
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
+    from contextlib import AbstractContextManager
 
     from offbook.patterns.scripted_model import ScriptedModel
     from offbook.trace.hub import Hub
@@ -60,7 +62,6 @@ SETTLE_TIMEOUT = 5.0
 MAX_YIELDS = 50  # rounds of the event loop in which work may go on before the clock moves
 POLL_SECONDS = 0.01  # while work waits for something other than the clock
 MAX_POLLS = 5
-MAX_NAMED = 10  # events and tasks in a message
 OPEN: dict[int, PatternHarness] = {}  # harnesses that are not disposed, for the pytest plugin
 # The harness whose pattern is running in this thread or task.
 _current: ContextVar[PatternHarness | None] = ContextVar("offbook-harness", default=None)
@@ -191,17 +192,13 @@ class PatternHarness:
         self._watched[stop] = True
         return stop
 
-    @contextmanager
-    def batch(self) -> Generator[None]:
+    def batch(self) -> AbstractContextManager[None]:
         """Make all writes inside one transaction: an exception undoes them."""
-        with self.runtime.batch():
-            yield
+        return self.runtime.batch()
 
-    @contextmanager
-    def building(self) -> Generator[None]:
+    def building(self) -> AbstractContextManager[None]:
         """Create cells and computed values of this harness outside of a pattern."""
-        with PatternScope(self.runtime).entered():
-            yield
+        return PatternScope(self.runtime).entered()
 
     @property
     def events(self) -> Events:
@@ -289,11 +286,11 @@ class PatternHarness:
         cause: Exception | None = None
         if pending:
             problems.append(
-                f"{_count(len(pending), 'event')} never handled: {_join(pending)}; "
+                f"{_count(len(pending), 'event')} never handled: {name_some(pending)}; "
                 "call h.idle() after send"
             )
         if running:
-            problems.append(f"still running: {_join(running)}; call h.settled()")
+            problems.append(f"still running: {name_some(running)}; call h.settled()")
         expected, found = self._expected_errors, len(self.errors)
         if _unexpected(expected, found):
             cause = self.errors[0] if self.errors else None
@@ -337,7 +334,7 @@ class PatternHarness:
         from offbook.patterns.scripted_model import ScriptedModel
 
         try:
-            model = ScriptedModel(self._script, self._trace_file, "patterns")
+            model = ScriptedModel(self._script, self._trace_file)
             self._context = await model.begin()
         except BaseException:
             self._dispose(check=False)
@@ -361,11 +358,11 @@ class PatternHarness:
         # The failure of the test comes first; what may explain it is added.
         if pending := self.pending_events:
             error.add_note(
-                f"{_count(len(pending), 'event')} not handled yet: {_join(pending)}; "
+                f"{_count(len(pending), 'event')} not handled yet: {name_some(pending)}; "
                 "call h.idle() before reading"
             )
         if running := self.running_work:
-            error.add_note(f"still running: {_join(running)}; call h.settled() before reading")
+            error.add_note(f"still running: {name_some(running)}; call h.settled() before reading")
         for kept in self.errors:
             if kept is not error:
                 error.add_note(f"the pattern reported: {kept!r} {_notes(kept)}")
@@ -446,7 +443,7 @@ class PatternHarness:
                     return
             raise DeadlineExceeded(
                 f"not settled after {seconds:g} s: "
-                f"{_join([*self.running_work, *self.pending_events])}",
+                f"{name_some([*self.running_work, *self.pending_events])}",
                 hint="the work never ends, or needs a longer h.settled(timeout=…)",
             )
 
@@ -492,7 +489,7 @@ class PatternHarness:
 
     def _describe_timer(self) -> str:
         name = self._last_timer.name if self._last_timer is not None else ""
-        return name or _join(self.running_work) or "work that has ended"
+        return name or name_some(self.running_work) or "work that has ended"
 
     async def _let_work_go_on(self) -> None:
         """Run tasks and flush until all work has ended, or waits."""
@@ -597,12 +594,6 @@ def _listed(items: list[Any]) -> str:
 
 def _notes(error: BaseException) -> str:
     return "; ".join(getattr(error, "__notes__", ()))
-
-
-def _join(names: list[str]) -> str:
-    """Return names for a message; of many, the first ones."""
-    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
-    return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
 def _count(number: int, noun: str) -> str:

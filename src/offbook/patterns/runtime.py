@@ -117,36 +117,31 @@ class Stream:
 
     def send_after(self, seconds: float, event: Any = None) -> Callable[[], None]:
         """Queue an event after so many seconds of the harness; return a function that stops it."""
-        clock, scope = self.runtime.clock, current_scope.get() or self.scope
-
-        def fire() -> None:
-            scope.stops.pop(stop, None)
-            with self.runtime.acting(f"timer of {seconds:g} s"):
-                self.send(event)
-
-        def stop() -> None:
-            scope.stops.pop(stop, None)
-            timer.cancel()
-
-        timer = clock.call_at(clock.now + decode(seconds, Delay, "send_after"), fire)
-        timer.name = self.name
-        scope.stops[stop] = None
-        return stop
+        due = self.runtime.clock.now + decode(seconds, Delay, "send_after")
+        return self._start_timer(due, seconds, event)
 
     def send_every(self, seconds: float, event: Any = None) -> Callable[[], None]:
         """Queue an event every so many seconds of the harness; return a function that stops it."""
-        decode(seconds, Seconds, "send_every")
+        due = self.runtime.clock.now + decode(seconds, Seconds, "send_every")
+        return self._start_timer(due, seconds, event, repeats=True)
+
+    def _start_timer(
+        self, due: float, seconds: float, event: Any, *, repeats: bool = False
+    ) -> Callable[[], None]:
         clock, scope = self.runtime.clock, current_scope.get() or self.scope
-        due = clock.now
 
         def start() -> None:
-            nonlocal due, timer
-            due += seconds
+            nonlocal timer
             timer = clock.call_at(due, fire)
             timer.name = self.name
 
         def fire() -> None:
-            start()
+            nonlocal due
+            if repeats:
+                due += seconds
+                start()
+            else:
+                scope.stops.pop(stop, None)
             with self.runtime.acting(f"timer of {seconds:g} s"):
                 self.send(event)
 
@@ -477,7 +472,12 @@ class Cell(Generic[T]):
 
     def update(self, values: Mapping[str, Any]) -> Self:
         """Write some keys of a dict; without a value yet, create the dict."""
-        current = self._container(dict, values, "update")
+        current: Any = self.sample()
+        dicts: list[Any] = [values, {} if current is None else current]
+        for value in dicts:
+            if not isinstance(value, dict):
+                kind = type(value).__name__
+                raise UsageError(f"{self.name}: update needs a dict, got {kind}")
         with self.runtime.batch():
             if current is None:
                 self.set(dict(values))  # type: ignore[arg-type]
@@ -565,15 +565,6 @@ class Cell(Generic[T]):
             else:
                 kept.append(entry)
         return self.set(ReadOnlyList(kept, current.identity)) if removed else self  # type: ignore[arg-type]
-
-    def _container(self, kind: type, values: object, verb: str) -> Any:
-        if not isinstance(values, dict):
-            raise UsageError(f"{self.name}: {verb} needs a dict, got {type(values).__name__}")
-        current = self.sample()
-        if current is not None and not isinstance(current, kind):
-            found = type(current).__name__
-            raise UsageError(f"{self.name}: {verb} needs a {kind.__name__}, got {found}")
-        return current
 
     def _exists(self) -> bool:
         """Return whether the value was given as None, rather than not at all."""

@@ -27,8 +27,9 @@ class HarnessSubject(PlainSubject):
     model_access: ModelAccess = "transport"
     takes_prompt = False  # the patterns send their own prompts
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name = "patterns"
+
+    def __init__(self) -> None:
         self.context: Context | None = None
         self.started = asyncio.Event()
         self.ended = asyncio.Event()
@@ -46,7 +47,7 @@ class HarnessSubject(PlainSubject):
 class ScriptedModel:
     """The rehearsal under a harness. `script` are turns and roles, a file of them, or a source."""
 
-    def __init__(self, script: object, trace: Path | str | None, name: str) -> None:
+    def __init__(self, script: object, trace: Path | str | None) -> None:
         source: ModelSource | None = None
         turns: tuple[Any, ...] = ("",)  # a source that is complete needs no turns
         if isinstance(script, (str, Path)):
@@ -57,7 +58,7 @@ class ScriptedModel:
             turns = tuple(cast("Iterable[Any]", script))
         else:
             turns = (script,)
-        self._subject = HarnessSubject(name)
+        self._subject = HarnessSubject()
         self._turns = turns
         self.rehearsal = Rehearsal(self._subject, source=source, trace=trace)
         self._task: asyncio.Task[Any] | None = None
