@@ -26,6 +26,7 @@ from offbook.checks.expected_files import FileStates
 from offbook.errors import DeadlineExceeded, ModelError, OffbookError
 from offbook.files import convert, parse_json
 from offbook.runs.agents import ModelAgent
+from offbook.subjects.subject import PlainSubject
 from offbook.trace.agent_output import OutputScanner, output_text, payload_text, scan_output
 from offbook.trace.events import (
     AGENT_PARTS,
@@ -263,7 +264,7 @@ class AgentTurn:
             self.cost_usd = self.cost_usd if cost is None else cost
 
 
-class HatLoop:
+class HatLoop(PlainSubject):
     """A subject whose prompt is a task: the loop works on it until it is complete or limited.
 
     The agent is a subject, too, opened again for each iteration. Without one, the model answers by
@@ -306,13 +307,6 @@ class HatLoop:
         """The current hat, for all requests of the agent."""
         return {} if self._run is None else {"hat": self._run.hat}
 
-    def tools(self) -> None:
-        """Return None: only the agent knows its tools."""
-
-    def commands(self) -> tuple[str, ...]:
-        """Return no commands."""
-        return ()
-
     def verdicts(self) -> Iterable[Verdict]:
         """Return the verdicts of the agent."""
         return self._agent.verdicts()
@@ -320,9 +314,6 @@ class HatLoop:
     async def open(self, context: RunContext, /) -> None:
         """Note the context: the agent is opened in each iteration."""
         self._context = context
-
-    async def close(self) -> None:
-        """Do nothing: an iteration closes its agent."""
 
     async def prompt(self, text: str, /) -> None:
         """Work on this task until the loop ends."""

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from offbook.checks.expected_files import MAX_TEXT_SIZE, capture_snapshot, read_small_text
-from offbook.errors import RunError, UsageError, did_you_mean
+from offbook.errors import RunError, UsageError, did_you_mean, name_some
 from offbook.exchange.model import ModelSource
 from offbook.files import write_atomic
 from offbook.runs.agents import BACKENDS, BackendConfig, NullSource, open_backend
 from offbook.sources.cassette.format import RecordedResponse
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.cassette.replay import Cassette, ReplaySummary
+from offbook.subjects.subject import PlainSubject
 from offbook.trace.events import ProcessExitData, ProcessOutputData
 from offbook.workflows.hat_loop import SCRATCHPAD, SUMMARY, AgentTurn
-from offbook.workflows.workspace import CASSETTES, NAME_PATTERN, Workspace
+from offbook.workflows.workspace import CASSETTES, Workspace, check_name
 
 if TYPE_CHECKING:
     from offbook.exchange.model import ToolAliases
@@ -31,16 +32,11 @@ if TYPE_CHECKING:
 
 WORKSPACE_ROOT = "WORKSPACE"  # replaces the path of the workspace in a cassette
 DEFAULT_ITERATIONS = 10
-MAX_NAMES = 10  # of files in a warning
 
 
 def cassette_path(workspace: Workspace, name: str) -> Path:
     """Return the path of a cassette, existing or not."""
-    if not NAME_PATTERN.match(name) or ".." in name:
-        raise UsageError(
-            f"invalid cassette name {name!r}",
-            hint="expected: letters, digits, '-', '_' and '.', beginning with a letter or digit",
-        )
+    check_name("cassette", name)
     return workspace.resolve(f"{CASSETTES}/{name.removesuffix('.yaml')}.yaml")
 
 
@@ -107,13 +103,11 @@ class TurnRecorder:
         """Return a warning that names the new files without a place in the cassette."""
         if not self._left_out:
             return []
-        names = sorted(self._left_out)
-        others = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         fact = f"not in the cassette, which has texts of up to {MAX_TEXT_SIZE >> 20} MiB only"
-        return [f"{fact}: {', '.join(names[:MAX_NAMES])}{others}"]
+        return [f"{fact}: {name_some(sorted(self._left_out))}"]
 
 
-class CassetteAgent:
+class CassetteAgent(PlainSubject):
     """A subject that answers with a cassette of the workspace, and writes the recorded files.
 
     With `passthrough`, prompts that were not recorded go to that agent.
@@ -237,13 +231,6 @@ class CassetteAgent:
         """Close the agent of unrecorded prompts."""
         if self._passthrough is not None:
             await self._passthrough.close()
-
-    def tools(self) -> None:
-        """Return None: the recording has answers only."""
-
-    def commands(self) -> tuple[str, ...]:
-        """Return no commands."""
-        return ()
 
     def verdicts(self) -> Iterable[Verdict]:
         """Return whether the whole cassette was replayed without a mismatch."""

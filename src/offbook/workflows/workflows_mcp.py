@@ -22,7 +22,7 @@ from offbook.trace.reader import EventFilter
 from offbook.trace.redaction import RedactionRules
 from offbook.workflows.loop_tools import MockResponse, Progress
 from offbook.workflows.presets import Preset
-from offbook.workflows.tools import INTERNAL_PARAMETERS, PARAMETERS, find_tool
+from offbook.workflows.tools import PARAMETERS, find_tool, tool_parameters
 from offbook.workflows.tools import TOOLS as TOOL_NAMES
 
 FUNCTIONS = {f"test_{name}": find_tool(name) for name in TOOL_NAMES}
@@ -91,11 +91,10 @@ class McpTool:
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
         self._function = function
-        hints = get_type_hints(function)
-        self._result_type = hints.pop("return")
-        self._arguments = _arguments_struct(name, function, hints)
+        self._result_type = get_type_hints(function)["return"]
+        self._arguments = _arguments_struct(name, function, {})
         # Two structs: the tool receives raw values, while the schema shows their fields.
-        self._schema_struct = _arguments_struct(name, function, hints | SCHEMA_TYPES)
+        self._schema_struct = _arguments_struct(name, function, SCHEMA_TYPES)
 
     def describe(self) -> dict[str, Any]:
         """Return the description of the tool for `tools/list`."""
@@ -139,15 +138,13 @@ class McpTool:
 
 
 def _arguments_struct(
-    name: str, function: Callable[..., Any], hints: Mapping[str, Any]
+    name: str, function: Callable[..., Any], types: Mapping[str, Any]
 ) -> type[msgspec.Struct]:
+    """Return the parameters of a tool as a struct; `types` replace those that they have."""
     fields: list[Any] = []
-    for parameter in signatures.signature(function).parameters.values():
-        if parameter.name in INTERNAL_PARAMETERS:
-            continue
-        required = parameter.default is parameter.empty
-        default = () if required else (parameter.default,)
-        fields.append((parameter.name, hints[parameter.name], *default))
+    for key, (parameter, hint) in tool_parameters(function).items():
+        default = () if parameter.default is parameter.empty else (parameter.default,)
+        fields.append((key, types.get(key, hint), *default))
     return msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
 
 

@@ -178,7 +178,7 @@ class Workspaces:
 
         It is built in a hidden folder and renamed: another process sees all of it or nothing.
         """
-        _validate_id(workspace_id)
+        check_name("workspace", workspace_id)
         files = _validate_fixtures(fixtures)
         if scratchpad is not None:
             files |= _validate_fixtures({".agent/scratchpad.md": scratchpad})
@@ -224,7 +224,7 @@ class Workspaces:
 
     def find(self, workspace_id: str) -> Workspace:
         """Return a workspace by its name, or raise a UsageError that lists the existing ones."""
-        _validate_id(workspace_id)
+        check_name("workspace", workspace_id)
         path = self.root / workspace_id
         marker = path / MARKER
         # A link with the name of a workspace could lead anywhere.
@@ -243,7 +243,7 @@ class Workspaces:
 
     def remove(self, workspace_id: str, *, preserve_session: bool = False) -> list[str]:
         """Remove a workspace and return the names of the files that were kept."""
-        _validate_id(workspace_id)
+        check_name("workspace", workspace_id)
         path = self.root / workspace_id
         try:
             workspace = self.find(workspace_id)
@@ -330,14 +330,11 @@ def remove_tree(path: Path) -> None:
     shutil.rmtree(path, onerror=unlock_and_retry)
 
 
-def _validate_id(workspace_id: object) -> None:
-    if (
-        not isinstance(workspace_id, str)
-        or not NAME_PATTERN.match(workspace_id)
-        or ".." in workspace_id
-    ):
+def check_name(kind: str, name: object) -> None:
+    """Raise a UsageError for a name that is no safe name of a file."""
+    if not isinstance(name, str) or not NAME_PATTERN.match(name) or ".." in name:
         raise UsageError(
-            f"invalid workspace name {workspace_id!r}",
+            f"invalid {kind} name {name!r}",
             hint="expected: letters, digits, '-', '_' and '.', beginning with a letter or digit",
         )
 

@@ -14,7 +14,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NamedTuple, cast, get_args, get_origin
 
 import click
 from click.core import ParameterSource
@@ -35,7 +35,7 @@ from offbook.cli_options import (
     use_colour,
 )
 from offbook.errors import UsageError, counted
-from offbook.workflows.tools import INTERNAL_PARAMETERS, PARAMETERS, find_tool
+from offbook.workflows.tools import PARAMETERS, find_tool, tool_parameters
 
 STATUS_SIGNS = {"pass": "✓", "warn": "!", "fail": "✗", "no_data": "?", "error": "✗"}
 # The options whose names differ from the parameters, with their earlier and negative names.
@@ -161,20 +161,14 @@ def _read_env(texts: tuple[str, ...]) -> dict[str, str]:
 
 def _tool_parameters(tool: str) -> dict[str, tuple[signatures.Parameter, Any]]:
     """Return the parameters of a tool with their types; optional ones without None."""
-    function = find_tool(tool)
-    hints = get_type_hints(function)
-    found: dict[str, tuple[signatures.Parameter, Any]] = {}
-    for name, parameter in signatures.signature(function).parameters.items():
-        if name not in INTERNAL_PARAMETERS:
-            inner = [each for each in get_args(hints[name]) if each is not type(None)]
-            is_optional = type(None) in get_args(hints[name])
-            found[name] = parameter, _first_type(inner) if is_optional else hints[name]
+    found = tool_parameters(find_tool(tool))
+    for name, (parameter, hint) in found.items():
+        if type(None) in get_args(hint):
+            types = [each for each in get_args(hint) if each is not type(None)]
+            # The type that a command line can write: a list rather than an object.
+            lists = (each for each in types if get_origin(each) is Sequence)
+            found[name] = parameter, next(lists, types[0])
     return found
-
-
-def _first_type(types: list[Any]) -> Any:
-    """Return the type that a command line can write: a list rather than an object."""
-    return next((each for each in types if get_origin(each) is Sequence), types[0])
 
 
 class DashedCommand(click.Command):
