@@ -32,7 +32,7 @@ from offbook.checks.assertion import (
 from offbook.checks.context import CheckContext, NoData
 from offbook.checks.golden_transcript import HARN_EVENTS, read_transcript
 from offbook.errors import CheckFailed, FormatError, UsageError, counted
-from offbook.files import convert, parse_json, read_text
+from offbook.files import convert, parse_document, read_text
 from offbook.options import require_some
 from offbook.trace.events import (
     AGENT_END,
@@ -288,9 +288,7 @@ class BadWaitRule(AuditRule, frozen=True):
         for call in _calls_of(transcript, self.tools, WAITS):
             given = call.data.get("input")
             if not isinstance(given, dict) or not any(name in given for name in self.conditions):
-                tool = str(call.data["tool"])
-                message = f"tool `{tool}` waits without a condition"
-                yield AuditFinding("bad_wait", "warn", message, (call.seq,), tools=(tool,))
+                yield _call_finding(call, "bad_wait", "waits without a condition", "warn")
 
 
 class ApprovalRule(AuditRule, frozen=True):
@@ -303,11 +301,8 @@ class ApprovalRule(AuditRule, frozen=True):
     def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
         for call in _calls_of(transcript, self.tools, WRITES):
             if not transcript.approved_before(call.seq):
-                tool = str(call.data["tool"])
-                message = f"tool `{tool}` requires prior approval gate, but none observed"
-                yield AuditFinding(
-                    "unsafe_attempted_action", "error", message, (call.seq,), tools=(tool,)
-                )
+                what = "requires prior approval gate, but none observed"
+                yield _call_finding(call, "unsafe_attempted_action", what)
 
 
 class ForbiddenRule(AuditRule, frozen=True):
@@ -319,9 +314,7 @@ class ForbiddenRule(AuditRule, frozen=True):
 
     def findings(self, transcript: AuditedTranscript) -> Iterator[AuditFinding]:
         for call in _calls_of(transcript, self.tools):
-            tool = str(call.data["tool"])
-            message = f"tool `{tool}` is forbidden"
-            yield AuditFinding("forbidden_action", "error", message, (call.seq,), tools=(tool,))
+            yield _call_finding(call, "forbidden_action", "is forbidden")
 
 
 class StructuredOutputRule(AuditRule, frozen=True):
@@ -478,6 +471,13 @@ def _calls_of(
             named = any(pattern.matches(tool) for pattern in tools)
         if named:
             yield call
+
+
+def _call_finding(
+    call: Event, category: str, what: str, severity: Severity = "error"
+) -> AuditFinding:
+    tool = str(call.data["tool"])
+    return AuditFinding(category, severity, f"tool `{tool}` {what}", (call.seq,), tools=(tool,))
 
 
 def _call_key(call: Event) -> bytes:
@@ -662,13 +662,7 @@ def parse_audit_policy(raw: Mapping[str, Any], path: Path | str = "") -> AuditPo
 
 def read_audit_policy(path: Path) -> AuditPolicy:
     """Return the policy in a JSON or YAML file."""
-    text = read_text(path)
-    if path.suffix == ".json":
-        value = parse_json(text, path)
-    else:
-        from offbook.files import parse_yaml  # most policies are in Python or JSON
-
-        value = parse_yaml(text, path)
+    value = parse_document(read_text(path), path)
     if not isinstance(value, dict):
         raise FormatError("an audit policy is an object with 'rules'", path=path)
     return parse_audit_policy(cast("dict[str, Any]", value), path)

@@ -473,11 +473,11 @@ class _Run:
         engine = choose_engine(options.engine, options.address, options.jobs, ahead)
         evaluator = Evaluator(self.packs, options, self.directory.path)
         return engine.submit(
-            evaluator, trials, timeout_of=self._timeout_of, setup_of=evaluator.subject_of
+            evaluator,
+            trials,
+            timeout_of=lambda trial: self._case(trial).timeout_seconds or options.timeout,
+            setup_of=evaluator.subject_of,
         )
-
-    def _timeout_of(self, trial: Trial) -> float:
-        return self._case(trial).timeout_seconds or self.options.timeout
 
     def _identified(self, trial: Trial, result: CaseResult) -> CaseResult:
         """Return a result with its identity, and keep it for later runs."""
@@ -533,17 +533,17 @@ class _Run:
             not_run=len(not_run),
             stopped=stopped,
         )
+        below = tuple(self._slices_below(cases))
         summary = msgspec.structs.replace(
             summary,
+            passed_gate=summary.passed_gate and not below,
+            below=below,
             changed=tuple(self.changed),
             changed_file=self.changed_file,
             unverified=tuple(self.unverified),
             unverified_reason=next(iter(self.unverified.values()), ""),
             slices=tuple(self._slices(cases)),
         )
-        below = tuple(self._slices_below(cases))
-        if below:
-            summary = msgspec.structs.replace(summary, below=below, passed_gate=False)
         self.directory.finish(summary)
         return FinishedRun(self.directory.path, summary, cases, not_run)
 
@@ -557,15 +557,12 @@ class _Run:
 
     def _slices_below(self, cases: list[CaseSummary]) -> Iterator[str]:
         """Yield the slices of each pack that have a lower pass rate than it demands."""
+        options = self.options
+        is_part = bool(options.only or options.where or options.shard != (1, 1))
         for number, loaded in enumerate(self.packs):
             own = [case for case in cases if case.pack == number]
             for limit in loaded.pack.slices:
-                yield from check_slice(limit, own, is_part=self._is_part)
-
-    @property
-    def _is_part(self) -> bool:
-        options = self.options
-        return bool(options.only or options.where or options.shard != (1, 1))
+                yield from check_slice(limit, own, is_part=is_part)
 
 
 def check_slice(

@@ -20,7 +20,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -35,6 +35,7 @@ from offbook.secrets import hide_bytes, hide_lines, known_secret_bytes
 from offbook.trace.events import Verdict
 from offbook.trace.recorder import PRIVATE_MODE
 
+T = TypeVar("T")
 ResultStatus = Literal["pass", "fail", "no_data", "error", "not_run"]
 
 
@@ -509,9 +510,9 @@ class RunDirectory:
         close_locked(self._lock)
 
 
-def new_run_id(name: str, now: datetime | None = None) -> str:
+def new_run_id(name: str) -> str:
     """Return an id that sorts by time: 20261115-120000-123-slack."""
-    now = now or datetime.now(UTC)
+    now = datetime.now(UTC)
     slug = re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:40]
     return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}-{slug}"
 
@@ -548,26 +549,24 @@ def find_results(folder: Path, case: str) -> list[CaseResult]:
 
 def read_summary(folder: Path) -> RunSummary:
     """Return the summary of a run; one that was killed has none."""
-    path = folder / SUMMARY
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=RunSummary)
-    except FileNotFoundError as error:
-        if (folder / RESULTS).exists():
-            hint = f"finish it with: offbook eval run PACK --resume {folder}"
-            raise FormatError("the run did not end", path=folder, hint=hint) from error
-        raise FormatError("not the directory of a run", path=folder) from error
-    except msgspec.MsgspecError as error:
-        raise FormatError(f"invalid summary: {error}", path=path) from error
+    if (folder / RESULTS).exists() and not (folder / SUMMARY).exists():
+        hint = f"finish it with: offbook eval run PACK --resume {folder}"
+        raise FormatError("the run did not end", path=folder, hint=hint)
+    return _read_struct(folder / SUMMARY, RunSummary, "summary")
 
 
 def read_plan(folder: Path) -> RunPlan:
     """Return the plan of a run."""
+    return _read_struct(folder / PLAN, RunPlan, "plan")
+
+
+def _read_struct(path: Path, kind: type[T], what: str) -> T:
     try:
-        return msgspec.json.decode((folder / PLAN).read_bytes(), type=RunPlan)
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError as error:
-        raise FormatError("not the directory of a run", path=folder) from error
+        raise FormatError("not the directory of a run", path=path.parent) from error
     except msgspec.MsgspecError as error:
-        raise FormatError(f"invalid plan: {error}", path=folder / PLAN) from error
+        raise FormatError(f"invalid {what}: {error}", path=path) from error
 
 
 def list_runs(root: Path = ROOT) -> list[Path]:
@@ -605,13 +604,11 @@ def load_duckdb(use: str) -> Any:
     return duckdb
 
 
-def query_results(
-    sql: str, runs: Sequence[Path] = (), root: Path = ROOT
-) -> tuple[list[str], list[tuple[Any, ...]]]:
+def query_results(sql: str, runs: Sequence[Path] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
     """Return the names of the columns, and the rows: of these runs, or of all."""
     database = load_duckdb("queries")
-    files = [str(run / RESULTS) for run in runs] or [*map(str, root.glob(f"*/{RESULTS}"))]
-    require_some(files, "no results to query", where=root, hint="offbook eval run PACK")
+    files = [str(run / RESULTS) for run in runs] or [*map(str, ROOT.glob(f"*/{RESULTS}"))]
+    require_some(files, "no results to query", where=ROOT, hint="offbook eval run PACK")
     connection = database.connect(":memory:")
     names = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
     # A view: only the columns that a query names are read from the files.

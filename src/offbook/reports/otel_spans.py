@@ -140,11 +140,11 @@ class Span:
         return rendered
 
 
-def export_spans(trace: Iterable[Event], *, service: str = "offbook") -> Fields:
+def export_spans(trace: Iterable[Event]) -> Fields:
     """Return the spans of a trace as one OTLP document; without a run or a request it has none."""
     events = [event for event in trace if event.event != names.HEADER]
     spans = _Spans(events).build()
-    resource = {"attributes": _render_attributes({"service.name": service})}
+    resource = {"attributes": _render_attributes({"service.name": "offbook"})}
     scope = {"name": "offbook", "version": VERSION}
     listed = {"scope": scope, "spans": [span.render() for span in spans], "schemaUrl": SCHEMA_URL}
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [listed]}]}
@@ -242,7 +242,8 @@ class _Spans:
             return
         output = event.data.get("output")
         if isinstance(output, str):
-            run.set(reply_messages=_render_messages([_output_message(output, "stop")]))
+            message = _render_message(Message("assistant", (Text(output),)))
+            run.set(reply_messages=_render_messages([{**message, "finish_reason": "stop"}]))
         if not event.data.get("ok"):
             error = str(event.data.get("error", ""))
             run.fail(error.partition(":")[0] or "error", error)
@@ -427,11 +428,6 @@ def _request_attributes(request: Request) -> Fields:
 def _render_messages(messages: Iterable[Fields]) -> str:
     # A text, because few receivers accept structured values as attributes of spans.
     return to_json(list(messages)).decode()
-
-
-def _output_message(text: str, finish: str) -> Fields:
-    parts = [{"type": "text", "content": text}]
-    return {"role": "assistant", "parts": parts, "finish_reason": finish}
 
 
 def _render_message(message: Message) -> Fields:
