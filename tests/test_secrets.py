@@ -739,6 +739,19 @@ def test_a_value_of_the_environment_is_hidden_url_encoded(name: str):
         ("max_tokens", False),
         ("HOME", False),
         ("keyboard", False),
+        # separators: each spelling of a name, and none between the letters of its words
+        *(("MY-PRE-SHARED_KEY", True), ("preshared-key", True), ("clientkeydata", True)),
+        *(("app_key", True), ("appkey", False), ("webhook-url", True), ("webhookurl", False)),
+        ("a_pi_key", False),
+        # at the end, or the whole
+        *(("token_type", False), ("token", True), ("mytoken", False), ("next_token", False)),
+        *(("NEXT-TOKEN", False), ("my_next_page-token", False), ("pw", True), ("view_pw", True)),
+        *(("cpw", False), ("oauth", False), ("ssh_auth", True), ("auth_sock", False)),
+        *(("session_cookie", True), ("cookies", False), ("ends_token\n", True)),
+        # anywhere between separators
+        *(("the-secret-of", True), ("secretary", False), ("API_KEY_NAME", True)),
+        # letters that have another case in Unicode only
+        *(("to\N{KELVIN SIGN}en", True), ("pa\N{LATIN SMALL LETTER LONG S}sword", True)),
     ],
 )
 def test_fields_are_known_by_their_names(name: str, secret: bool):  # noqa: FBT001 - a column of the table

@@ -178,14 +178,13 @@ def _rules_by_word() -> tuple[list[bytes], list[WordRules]]:
     for word, lines in KEY_LINES.items():
         by_word.setdefault(word, []).append(lines)
     by_word[b"kty"] = [_JsonWebKey()]
+    column = Column()
+    following: dict[bytes, bytes] = {}  # only of words that are nothing but names
     for name, rule in secret_names().items():
-        by_word.setdefault(name, []).extend((rule, Column()))
-    table: list[WordRules] = []
-    for rules in by_word.values():
-        names = [rule for rule in rules if isinstance(rule, (Name, Column))]
-        following = b"".join(name.following for name in names)
-        table.append((following if len(names) == len(rules) else None, rules))
-    return list(by_word), table
+        if name not in by_word:
+            following[name] = rule.following + column.following
+        by_word.setdefault(name, []).extend((rule, column))
+    return list(by_word), [(following.get(word), rules) for word, rules in by_word.items()]
 
 
 MANY_BYTES = 600_000
@@ -351,12 +350,14 @@ CONTROL_SYMBOLS = {
     **dict.fromkeys((0x061C, 0x200E, 0x200F, 0x2028, 0x2029), 0xFFFD),
     0x7F: 0x2421,
 }
-_CONTROL = re.compile(f"[{re.escape(''.join(map(chr, CONTROL_SYMBOLS)))}]")
 
 
 def escape_controls(text: str) -> str:
     """Return a text that cannot control the terminal."""
-    return text.translate(CONTROL_SYMBOLS) if _CONTROL.search(text) else text
+    if text.isprintable():  # which no control character is; most processes compile no pattern
+        return text
+    pattern = compile_pattern(f"[{re.escape(''.join(map(chr, CONTROL_SYMBOLS)))}]")
+    return text.translate(CONTROL_SYMBOLS) if pattern.search(text) else text
 
 
 def outgoing(text: str) -> str:
@@ -798,19 +799,38 @@ def secret_names() -> dict[bytes, Name]:
     return names
 
 
-_SECRET_NAME = (
-    "(?i)(?:"
-    + "|".join(name.replace("_", "[-_]?") for name in SECRET_NAMES)
-    + "|(?:"
-    + "|".join(name.replace("_", "[-_]") for name in VAGUE_NAMES if len(name) > SHORT_NAME)
-    + ")|cookie"
-    + "|(?:^|[-_])(?:auth|jwt|pass|pwd|pw)|^bearer"
-    + f"|(?:^|{''.join(f'(?<!{word})' for word in PLAIN_TOKENS)}[-_])token)$"
-    + r"|(?:^|[-_])(?:secret|password|api[-_]?key)(?:$|[-_])"
+def _spell(names: Iterable[str], *separators: str) -> Iterator[str]:
+    """Yield names with each separator, or without one, in place of each underscore."""
+    for name in names:
+        first, *others = name.split("_")
+        spelled = [first]
+        for other in others:
+            spelled = [each + between + other for each in spelled for between in separators]
+        yield from spelled
+
+
+# What a name ends with: no pattern, because every process reads its environment, and to compile
+# one of these words takes as long as to import this module.
+_NAME_ENDS = (
+    *_spell(SECRET_NAMES, "", "_", "-"),
+    *_spell((name for name in VAGUE_NAMES if len(name) > SHORT_NAME), "_", "-"),
+    "cookie",
 )
+_SHORT_NAMES = {"auth", "jwt", "pass", "pwd", "pw", "token"}
+_NAME_PARTS = ("_secret_", "_password_", "_api_key_", "_apikey_")
+# What Unicode has for these letters in another case.
+_ASCII_LETTERS = {0x17F: "s", 0x130: "i", 0x131: "i"}
 
 
 @lru_cache(maxsize=4096)
 def is_secret_name(field: str) -> bool:
     """Return whether a field or an environment variable with this name may have a secret."""
-    return compile_pattern(_SECRET_NAME).search(field) is not None
+    name = (field if field.isascii() else field.translate(_ASCII_LETTERS)).lower()
+    name = name.removesuffix("\n")
+    if name.endswith(_NAME_ENDS):
+        return True
+    name = name.replace("-", "_")
+    before, _, last = name.rpartition("_")
+    if last in _SHORT_NAMES and not (last == "token" and before.endswith(PLAIN_TOKENS)):
+        return True
+    return any(part in f"_{name}_" for part in _NAME_PARTS)

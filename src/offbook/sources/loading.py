@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
@@ -216,6 +215,8 @@ def read_script(path: Path) -> tuple[Turn | Role, ...]:
 
 def _run_python(path: Path) -> tuple[Turn | Role, ...]:
     """Execute a Python file and return its `playbook`; it may import its neighbours."""
+    from importlib.util import module_from_spec, spec_from_file_location  # few scripts are Python
+
     read_text(path)  # its message for a missing file is better than the import system's
     spec = spec_from_file_location(f"offbook_playbook_{path.stem}", path)
     if spec is None or spec.loader is None:
