@@ -719,6 +719,20 @@ def test_known_secrets_are_hidden_in_every_encoding():
     assert "/home/me" in hidden
 
 
+def test_a_variable_that_is_set_or_changed_later_is_known(monkeypatch: pytest.MonkeyPatch):
+    assert "plain-looking-word" not in known_secrets()
+    monkeypatch.setenv("MY_TOKEN", "plain-looking-word")
+    assert "plain-looking-word" in known_secrets()
+    monkeypatch.setenv("MY_TOKEN", "another-plain-word")
+    assert {"plain-looking-word", "another-plain-word"} & {*known_secrets()} == {
+        "another-plain-word"
+    }
+    monkeypatch.delenv("MY_TOKEN")
+    assert "another-plain-word" not in known_secrets()
+    monkeypatch.setattr("os.environ", {"MY_TOKEN": "plain-looking-word"})
+    assert "plain-looking-word" in known_secrets()
+
+
 @pytest.mark.parametrize("name", ["PW", "DB_PW", "DB_PASS", "SHOP_PASSWORD", "MY_TOKEN"])
 def test_a_value_of_the_environment_is_hidden_url_encoded(name: str):
     known = known_secrets({name: "päss/word &+ more"})

@@ -386,8 +386,33 @@ def known_secrets(environment: Mapping[str, str] | None = None) -> tuple[str, ..
 
     Each has all its spellings, encoded and escaped.
     """
-    own = {**os.environ, **_EXTRA.get()} if _EXTRA.get() else os.environ
-    variables = own if environment is None else environment
+    if environment is None:
+        own = _EXTRA.get()
+        if not own:
+            return _process_secrets()
+        environment = {**os.environ, **own}
+    return _find_known_values(environment)
+
+
+_latest_process: tuple[Mapping[Any, Any], tuple[str, ...]] = ({}, ())
+
+
+def _process_secrets() -> tuple[str, ...]:
+    """Return the secrets of the environment, which is read again when it has changed."""
+    global _latest_process  # noqa: PLW0603 - of the whole process
+    # Its encoded variables are compared in half a microsecond; to decode all takes fifty.
+    encoded: Mapping[Any, Any] | None = getattr(os.environ, "_data", None)
+    if encoded is None:  # a test has replaced it
+        return _find_known_values(os.environ)
+    before, found = _latest_process
+    if before != encoded:
+        read = dict(encoded)  # first: what another thread sets meanwhile is new the next time
+        found = _find_known_values(os.environ)
+        _latest_process = read, found
+    return found
+
+
+def _find_known_values(variables: Mapping[str, str]) -> tuple[str, ...]:
     names = [name for name in variables if is_secret_name(name) and name not in SHELL_FOLDERS]
     values = (variables[name] for name in names if len(variables[name]) >= MIN_SECRET_LENGTH)
     return _spellings(frozenset(values))
