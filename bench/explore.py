@@ -2,7 +2,8 @@
 
 Budgets: at least 800 behaviours a second for a session with two tools of its own, with a process on
 each of two processors. It is absolute, a time on the clock, so on a busy machine it says nothing;
-the next lines have the rate for a second of CPU, with all behaviours and with those of one prompt.
+the next lines have the rate for a second of CPU, with all behaviours and with those of one prompt,
+and what a prompt costs in the same run in bare Python, which tells a slow machine from slow code.
 
 In pydantic-ai, LangGraph and OpenAI Agents a behaviour takes at most 1.3 times the CPU of the
 client of the SDK with the same responses and without Offbook, from a transport below that client,
@@ -18,6 +19,7 @@ import json
 import logging
 import os
 import resource
+import statistics
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -140,6 +142,13 @@ def size_of_a_behaviour() -> tuple[float, float]:
             requests += stage.play(Job(seed=f"0:{number}", steps=5)).requests
             prompts += len(cast("Run", stage.last_run).events.named(AGENT_START))
     return requests / SESSION_RUNS, prompts / SESSION_RUNS
+
+
+async def prompts_in_turns() -> tuple[list[float], list[float]]:
+    """Return the costs of rounds of prompts in a session and in bare Python, in microseconds."""
+    import session as prompts
+
+    return await prompts.against_floor()
 
 
 def floor_of_a_behaviour(requests: float) -> float:
@@ -393,6 +402,13 @@ def main() -> int:
     )
     name = f"session, {PROCESSES} processes"
     lines = [(name, f"{clock:.0f} a second", clock >= LEAST), ("  of one processor", figure, True)]
+    mine, bare = asyncio.run(prompts_in_turns())
+    ratio = statistics.median(own / floor for own, floor in zip(mine, bare, strict=True))
+    figure = (
+        f"{min(bare):.0f} µs; in an open session {min(mine):.0f} µs, {ratio:.1f} x: a slow"
+        f" machine slows both, slow code only the second (44 µs where {LEAST} a second was set)"
+    )
+    lines.append(("  a prompt in bare Python", figure, True))
     with one_prompt():
         rate, (requests, _) = behaviours_a_second(), size_of_a_behaviour()
     figure = f"{rate:.0f} a second of CPU, {requests:.1f} requests; above, {prompts:.2f} prompts"

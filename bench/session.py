@@ -76,6 +76,32 @@ async def bare(search: Search | None) -> float:
         return await cost(Prompts(SCHEMA, file.fileno(), search).run, 300)
 
 
+async def against_floor(rounds: int = 9) -> tuple[list[float], list[float]]:
+    """Return the costs of rounds of our session and of the same work in bare Python, in turns.
+
+    Each ratio is of two rounds that follow each other: a neighbour who is busy slows both.
+    """
+    costs: tuple[list[float], list[float]] = ([], [])
+    with tempfile.TemporaryFile(buffering=0) as file:
+        async with session(extensions=[weather]) as rehearsal:
+
+            async def once() -> None:
+                await rehearsal.run(
+                    when("Weather?", [call("weather", {"city": "Rome"}), say("It is sunny.")])
+                )
+
+            floor = Prompts(SCHEMA, file.fileno(), search_secrets())
+            for number in range(rounds + 1):  # the first one warms up
+                for run, column in zip((once, floor.run), costs, strict=True):
+                    gc.collect()
+                    start = time.process_time()
+                    for _ in range(300):
+                        await run()
+                    taken = (time.process_time() - start) / 300 * 1e6
+                    column.extend([taken] * bool(number))
+    return costs
+
+
 async def pydantic_ai() -> float:
     """Measure pydantic-ai with its TestModel, which calls the tool and answers."""
     from pydantic_ai import Agent
