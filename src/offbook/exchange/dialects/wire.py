@@ -328,13 +328,13 @@ def encode_function(tool: Tool) -> JSON:
 
 # ---------------------------------------------------------------------------- chunking
 
-_WORD = re.compile(r"\s*\S{1,24}|\s+")
+_WORD = r"\s*\S{1,24}|\s+"  # compiled for the first stream
 _CHUNK_SIZE = 24
 
 
 def split_words(text: str) -> list[str]:
     """Split a text into words with the space before them; long words become several chunks."""
-    return _WORD.findall(text)
+    return re.findall(_WORD, text)
 
 
 def split_fixed(text: str) -> list[str]:
