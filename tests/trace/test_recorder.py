@@ -3,15 +3,17 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
+from threading import Thread, get_ident
 from typing import Any
 
 import msgspec
 import pytest
 
+from offbook.determinism.run_context import FrozenClock
 from offbook.errors import UsageError
 from offbook.exchange import Text, ToolResult
 from offbook.trace import HEADER, VERSION, Event, Hub, Recorder
+from offbook.trace.events import AgentEndData
 
 
 def record(path: Path, *data: dict[str, Any]) -> list[dict[str, Any]]:
@@ -178,6 +180,32 @@ def test_an_event_of_another_thread_is_written_after_those_held_back(tmp_path: P
     other.start()
     other.join()
     assert read_names(recorder.path) == [HEADER, "a", "b"]
+    recorder.close()
+
+
+def test_an_event_of_another_thread_takes_no_place_from_one_that_is_being_held_back(
+    tmp_path: Path,
+):
+    class SlowClock(FrozenClock):
+        def millis(self) -> int:
+            if get_ident() == holding and hub.seq == 1:  # the second event is on its way
+                other = Thread(target=lambda: hub.emit("other"))
+                other.start()
+                other.join()
+            return super().millis()
+
+    holding = get_ident()
+    recorder = Recorder(tmp_path / "t.jsonl", ts=1)
+    hub = Hub(SlowClock())
+    hub.subscribe(recorder.record, plain=True)
+    hub.recorder = recorder
+    hub.hold()
+    for stop in ("first", "second", "third"):
+        hub.emit_data(AgentEndData(stop))
+    hub.release()
+    lines = [msgspec.json.decode(line) for line in recorder.path.read_bytes().splitlines()[1:]]
+    written = [(line["seq"], line.get("data", {}).get("stop", line["event"])) for line in lines]
+    assert written == [(1, "first"), (2, "other"), (3, "second"), (4, "third")]
     recorder.close()
 
 

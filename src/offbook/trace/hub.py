@@ -19,6 +19,7 @@ from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from offbook.determinism.run_context import (
     EMPTY,
@@ -132,7 +133,7 @@ class Hub:
         self.place: FileLine | None = None  # where the present run is written
         self.recorder: WritesEvents | None = None  # of the run
         self._held: list[Event] = []  # not written yet
-        self._holder = 0  # the thread of these events, or 0
+        self._holder = 0  # the thread that holds events back, or 0
         self.faults: FaultInjector | None = None  # what breaks the tools and host calls of the run
         self.tool_track: ToolTrack | None = None  # what records the tools of the run, or answers
         self.http_track: HttpTrack | None = None  # … its requests to other servers
@@ -146,7 +147,7 @@ class Hub:
         self._queue: deque[tuple[Event, tuple[Subscription, ...]]] = deque()
         self._lock = RLock()
         self._delivering = False
-        self.seq = 0  # of the last event
+        self._written = 0  # the number of the last event that is not held back
         self.allow_errors = allow_errors
         self.closed = False
         self.errors: list[Exception] = []
@@ -175,13 +176,15 @@ class Hub:
         if context:
             merged = {**merged, **context}
         with self._lock:
-            self.seq = seq = self.seq + 1
-            emitted = Event(self._millis(), event, data or EMPTY, seq, "", merged, parent)
-            if self._holder:
-                if self._holder == get_ident():
-                    self._held.append(emitted)
-                    return emitted
+            holds = self._holder == get_ident()
+            if not holds and (self._held or self._holder):
                 self.release()
+            seq = self.seq + 1
+            emitted = Event(self._millis(), event, data or EMPTY, seq, "", merged, parent)
+            if holds:
+                self._held.append(emitted)
+                return emitted
+            self._written = seq
             # the cache makes an event for ten listeners three times as fast
             route = self._routes.get(event)
             if route is None:
@@ -260,13 +263,11 @@ class Hub:
         name = data.event_name
         if self._holder == get_ident():
             context = current_context(self, self._base) if context_scopes.get() else self._base
-            with self._lock:
-                self.seq = seq = self.seq + 1
-                self._held.append(Event(self._millis(), name, data, seq, "", context))  # type: ignore[arg-type] - encoded only
+            self._held.append(Event(self._millis(), name, data, 0, "", context))  # type: ignore[arg-type] - encoded only
             return
         if not self._subscriptions or self._routes.get(name) == ():  # nothing listens
             with self._lock:
-                self.seq += 1
+                self._written += 1
             return
         writer = self._writer
         # Usually only the recorder listens: it encodes the data as they are.
@@ -274,15 +275,20 @@ class Hub:
             self.emit(name, data.as_dict())
             return
         with self._lock:
-            if self._delivering or self._queue or self._holder:
+            if self._delivering or self._queue or self._holder or self._held:
                 self.emit(name, data.as_dict())
                 return
-            self.seq = seq = self.seq + 1
+            self._written = seq = self._written + 1
             event = Event(self._millis(), name, data, seq, "", self._base)  # type: ignore[arg-type] - encoded only
             try:
                 writer.listener(event)
             except Exception as error:  # noqa: BLE001 - as for all listeners
                 self._keep_error(error, writer, event)
+
+    @property
+    def seq(self) -> int:
+        """The number of the last event."""
+        return self._written + len(self._held)
 
     @property
     def holds(self) -> bool:
@@ -301,10 +307,15 @@ class Hub:
 
     def release(self) -> None:
         """Write what was held back, before other code runs."""
-        if self._holder:
+        if self._holder or self._held:
             with self._lock:
                 self._holder = 0
-                events, self._held = self._held, []
+                events = self._held[:]  # the holding thread may append one meanwhile
+                del self._held[: len(events)]
+                # Numbered only now: another thread may have emitted some meanwhile.
+                for number, event in enumerate(events, self._written + 1):
+                    force_setattr(event, "seq", number)
+                self._written += len(events)
                 if events and self.recorder is not None:
                     self.recorder.write(events)
 
