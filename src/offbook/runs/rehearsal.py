@@ -17,6 +17,7 @@ import sys
 from collections.abc import Awaitable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
@@ -477,21 +478,21 @@ class Rehearsal:
         self, playbook: Playbook, script: tuple[Script, ...]
     ) -> tuple[list[Turn | str | SimulatedPerson], int]:
         """Validate a script before anything runs; return its prompts, and how many turns."""
-        from offbook.sources.playbook.actions import Role, Turn, list_called_tools, validate
-
-        items = _expect(script, (Turn, Role), "turns and roles")
-        turns = [item for item in items if isinstance(item, Turn)]
+        words = _playbook_words()
+        items = _expect(script, (words.Turn, words.Role), "turns and roles")
+        turns = [item for item in items if isinstance(item, words.Turn)]
         takes_prompt = getattr(self.subject, "takes_prompt", True)
         if not turns and (takes_prompt or not items):
             raise PlaybookError(
                 f"the script has no turn, and {self.subject.name} needs a prompt",
                 hint='add when("the prompt", []) if the roles answer all requests',
             )
-        tools = self.subject.tools()
-        if (aliased := self._wiring.aliased) is not None:
-            aliased.activate(list_called_tools(items))
-            tools = None if tools is None else {*tools, *aliased.aliases}
-        validate(items, tools=tools, commands=self.subject.commands())
+        tools, aliased = self.subject.tools(), self._wiring.aliased
+        if tools is not None and aliased is not None:
+            tools = {*tools, *aliased.aliases}
+        called = words.validate(items, tools=tools, commands=self.subject.commands())
+        if aliased is not None:
+            aliased.activate(called)
         playbook.load(*items)
         # Without a parameter for the prompt the program runs once, and its own prompts open turns.
         return ([*turns] if takes_prompt else [""]), len(turns)
@@ -755,6 +756,13 @@ def _as_playbook(source: ModelSource) -> Playbook | None:
     module: Any = sys.modules.get("offbook.sources.playbook.playbook")
     is_playbook = module is not None and isinstance(source, module.Playbook)
     return cast("Playbook", source) if is_playbook else None
+
+
+@cache
+def _playbook_words():  # noqa: ANN202 - the module itself, which a type checker knows
+    from offbook.sources.playbook import actions  # a cassette needs none of them
+
+    return actions
 
 
 def _check_prompts(script: tuple[Script, ...]) -> list[str | SimulatedPerson]:

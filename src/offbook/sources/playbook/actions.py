@@ -604,12 +604,15 @@ def validate(
     *,
     tools: Collection[str] | None = None,
     commands: Collection[str] = (),
-) -> None:
-    """Raise `PlaybookError` for a turn that could never run as written.
+) -> set[str]:
+    """Return the names of the tools that a script calls; raise if a turn could never run.
 
     `tools` are the tools of the subject, if they are known before the run. `commands` are the
     slash commands that the subject answers without a request to the model.
     """
+    # What a file has besides turns and roles, `Playbook.load` refuses.
+    called = list_called_tools(entry for entry in script if isinstance(entry, (Turn, Role)))
+    unknown = set[str]() if tools is None else called.difference(tools)
     for turn in script:
         if not isinstance(turn, Turn):
             continue
@@ -622,16 +625,15 @@ def validate(
             if is_slash:
                 hint = f"unknown command: {did_you_mean(turn.text[1:], commands)}"
             raise PlaybookError("a turn with no actions", where=turn_location(turn), hint=hint)
-        if tools is None:
-            continue
-        for number, message in enumerate(turn.actions, 1):
+        for number, message in enumerate(turn.actions if unknown else (), 1):
             for action in group_actions(message):
-                if type(action) is Call and action.tool not in tools and not action.unknown:
+                if type(action) is Call and action.tool in unknown and not action.unknown:
                     raise PlaybookError(
                         f"the agent has no tool {action.tool!r}",
                         where=f"{turn_location(turn)}, action {number}",
-                        hint=did_you_mean(action.tool, tools),
+                        hint=did_you_mean(action.tool, tools or ()),
                     )
+    return called
 
 
 class RoleConditions(msgspec.Struct, frozen=True):

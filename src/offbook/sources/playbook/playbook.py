@@ -184,8 +184,8 @@ class Playbook:
             for action in group:
                 if type(action) is Call:
                     action.raise_if_then_was_dropped(location)
-            kinds = {*map(type, group)}
-            if kinds == {Think}:
+            kinds = [*map(type, group)]
+            if kinds and kinds.count(Think) == len(kinds):
                 thoughts += group
                 continue
             self._step_count += 1
@@ -295,7 +295,9 @@ class Playbook:
             awaits = self._awaited_results or self._call_queues or self._unanswered
             results = request.results if awaits else ()
             if results and self._awaited_results:
-                await self._run_callbacks(results)
+                for (step, action, _), result in self._awaited_results.receive(results):
+                    if action.callbacks:
+                        await self._run_callbacks(step, action, result)
             queue = self._choose_queue(request, results)
             if isinstance(queue, Reply):
                 return queue
@@ -438,25 +440,24 @@ class Playbook:
             return True
         return any(turn.text in written_text(m) for m in request.messages if m.role == "user")
 
-    async def _run_callbacks(self, results: tuple[ToolResult, ...]) -> None:
-        """Note the tool results of a request, and pass them to the `.then()` callbacks."""
-        for (step, action, _), result in self._awaited_results.receive(results):
-            try:
-                for callback in action.callbacks:
-                    release_held()
-                    outcome = callback(result)
-                    if isawaitable(outcome):
-                        outcome = await outcome
-                    what = f"call({action.tool!r}, …).then()"
-                    holds, reason = decide(outcome, what)
-                    if holds is False:
-                        raise CheckFailed(f"{what}: {reason}")  # noqa: TRY301 - noted below
-            except CancelledError:
-                raise
-            except BaseException as error:  # pytest.fail() raises a BaseException
-                error.add_note(hide_secrets(f"in .then() of step {step}"))
-                self.failure = self.failure or error
-                raise
+    async def _run_callbacks(self, step: Step, action: Call, result: ToolResult) -> None:
+        """Pass the result of a call to its `.then()` callbacks."""
+        try:
+            for callback in action.callbacks:
+                release_held()
+                outcome = callback(result)
+                if isawaitable(outcome):
+                    outcome = await outcome
+                what = f"call({action.tool!r}, …).then()"
+                holds, reason = decide(outcome, what)
+                if holds is False:
+                    raise CheckFailed(f"{what}: {reason}")  # noqa: TRY301 - noted below
+        except CancelledError:
+            raise
+        except BaseException as error:  # pytest.fail() raises a BaseException
+            error.add_note(hide_secrets(f"in .then() of step {step}"))
+            self.failure = self.failure or error
+            raise
 
     async def _perform(
         self, step: Step, queue: _ScriptQueue, request: Request, tokens: int
