@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, Literal, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -28,6 +28,9 @@ from offbook.exchange.messages import (
     find_prompt,
     join_text,
 )
+
+if TYPE_CHECKING:
+    from types import CoroutineType
 
 
 class Tool(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -424,11 +427,12 @@ class AliasedSource:
         arguments = {names.get(key, key): value for key, value in call.arguments.items()}
         return msgspec.structs.replace(call, name=original.name, arguments=arguments)
 
-    async def reply(self, request: Request, /) -> Reply:
+    def reply(self, request: Request, /) -> CoroutineType[Any, Any, Reply]:
         """Return the source's reply with the agent's names."""
         # The usual case: the script uses the names of the agent.
-        if not self._active:
-            return await self._source.reply(request)
+        return self._translate(request) if self._active else self._source.reply(request)
+
+    async def _translate(self, request: Request) -> Reply:
         offered = request.tool_names
         reply = await self._source.reply(self._with_script_names(request))
         blocks: list[AnyBlock] = []
