@@ -325,11 +325,14 @@ class History(Sequence[Message]):
         # Without `__init__`, which would copy the messages into another log.
         longer = _NEW(History)
         log, length = self._log, self._length
-        with _APPEND_LOCK:
+        _APPEND_LOCK.acquire()  # `with` takes twice as long, for each message
+        try:
             if len(log.messages) == length:
                 log.messages.extend(messages)
             else:  # another history was extended beyond this one
                 log = _Log([*log.messages[:length], *messages], log.digests[: length + 1])
+        finally:
+            _APPEND_LOCK.release()
         longer._log = log  # noqa: SLF001 - the same class
         longer._length = length + len(messages)  # noqa: SLF001 - as above
         return longer
