@@ -17,9 +17,9 @@ from offbook.errors import Interrupted, RunError, ScriptExhausted
 from offbook.runs import (
     describe_left_behind,
     emit_failure,
+    enter_run,
     list_running,
     place_of_error,
-    record_termination,
     watch_termination,
 )
 from offbook.trace import PROCESS_EXIT, RUN_END, VERDICT, Event, FileLine, Hub
@@ -98,7 +98,7 @@ def test_a_signal_is_the_reason_and_still_ends_the_process(
     def note(number: int) -> None:
         raised.append((number, signal.getsignal(number)))
 
-    with record_termination(hub):
+    with enter_run(hub):
         handler = signal.getsignal(number)
         assert callable(handler)
         monkeypatch.setattr(signal, "raise_signal", note)
@@ -113,7 +113,7 @@ def test_a_signal_in_a_forked_child_does_not_end_the_run_of_its_parent(
     hub: Hub, events: list[Event], number: signal.Signals, watched: None, tmp_path: Path
 ):
     hub.subscribe(lambda event: (tmp_path / "events").write_text(event.event))
-    with record_termination(hub):
+    with enter_run(hub):
         process = multiprocessing.get_context("fork").Process(
             target=signal.raise_signal, args=(number,)
         )
@@ -131,7 +131,7 @@ def test_a_signal_between_two_runs_ends_none_of_them(
     watched: None,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    with record_termination(hub):
+    with enter_run(hub):
         handler = signal.getsignal(number)
     assert callable(handler)
     raised: list[int] = []

@@ -18,7 +18,7 @@ __getattr__ = lazy_getattr(
         "service": "Service",
         "test_files": "Cassettes RequestGoldens",
         "run": "Run SyncBridge describe_left_behind emit_failure in_event_loop"
-        " list_running place_of_error record_termination watch_termination",
+        " list_running place_of_error enter_run watch_termination",
         "wiring": "Wiring find_refusal start_faults",
     },
 )

@@ -45,9 +45,9 @@ from offbook.runs.run import (
     SyncBridge,
     describe_left_behind,
     emit_failure,
+    enter_run,
     in_event_loop,
     list_running,
-    record_termination,
     watch_termination,
 )
 from offbook.runs.wiring import Wiring, find_refusal, start_faults
@@ -506,8 +506,12 @@ class Rehearsal:
         """Prompt the subject; raise the error of the source rather than a consequence of it."""
         try:
             hub = self._hub
-            with use_hub(hub), record_termination(hub), self._wiring.guard():
-                output = await self.subject.prompt(text)
+            with enter_run(hub):
+                if (guard := self._wiring.guard()) is None:
+                    output = await self.subject.prompt(text)
+                else:
+                    with guard:
+                        output = await self.subject.prompt(text)
         except Exception as error:
             failure = self._failure
             refused = self._wiring.refused

@@ -32,7 +32,11 @@ from weakref import WeakSet
 
 import msgspec
 
-from offbook.determinism.run_context import snapshot_variables, watch_audit_events
+from offbook.determinism.run_context import (
+    snapshot_variables,
+    use_variable,
+    watch_audit_events,
+)
 from offbook.errors import Interrupted, IsolationError, OffbookError, ScriptError, UsageError
 from offbook.files import ReusedFolder, RunFolder, make_run_folder, remove_temp_folder
 from offbook.trace.events import (
@@ -46,7 +50,7 @@ from offbook.trace.events import (
     RunEndData,
     Verdict,
 )
-from offbook.trace.hub import Hub
+from offbook.trace.hub import Hub, current_hub
 from offbook.trace.recorder import KeptEvent, KeptEvents, Recorder, traces_are_read
 
 if TYPE_CHECKING:
@@ -390,17 +394,25 @@ def watch_termination() -> Callable[..., None]:
     return stop
 
 
-class record_termination:  # noqa: N801 - used as a function; a generator costs three times as much
-    """Emit the end of this run if SIGTERM or SIGHUP ends the process in this block."""
+class enter_run(use_variable):  # noqa: N801 - used as a function; a generator costs three times as much
+    """Make the hub of a run the current one in this block.
+
+    If SIGTERM or SIGHUP ends the process in it, the end of the run is emitted.
+    """
+
+    __slots__ = ("_entry",)
 
     def __init__(self, hub: Hub) -> None:
+        self._variable, self._value = current_hub, hub
         self._entry = (os.getpid(), hub)
 
     def __enter__(self) -> None:
+        self._token = current_hub.set(self._value)
         _running.append(self._entry)
 
     def __exit__(self, *_: object) -> None:
         _running.remove(self._entry)
+        super().__exit__()
 
 
 def _terminate(number: int, _frame: object) -> None:

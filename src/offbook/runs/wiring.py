@@ -61,7 +61,6 @@ UNWATCHED_FILES = ("cassettes/**", "reports/**")
 # Packages and caches, which are not the work of an agent.
 UNWATCHED_FOLDERS = {"__pycache__", "node_modules", ".venv", "venv", ".tox", ".cache"}
 HISTORY = "history"  # the one rule of `lenient` that holds for every subject
-UNGUARDED = nullcontext()
 
 
 def is_process(subject: Subject) -> bool:
@@ -358,8 +357,11 @@ class Wiring:
             return known
         return self._endpoint.failure or self._endpoint.refusal
 
-    def guard(self) -> AbstractContextManager[None]:
-        """Answer the clients of the subject, and refuse their other connections."""
+    def guard(self) -> AbstractContextManager[None] | None:
+        """Answer the clients of the subject, and refuse their other connections.
+
+        None for a subject that calls its source, and has no tape.
+        """
         clock: RunClock | None = getattr(self._source, "clock_track", None)
         if clock is None or self._subject.model_access == "endpoint":
             return self._guard_connections()
@@ -369,19 +371,19 @@ class Wiring:
     def _guard_with_clock(self, clock: RunClock) -> Generator[None]:
         from offbook.sources.inprocess.clock import use_clock
 
-        with self._guard_connections(), use_clock(clock):
+        with self._guard_connections() or nullcontext(), use_clock(clock):
             yield
 
-    def _guard_connections(self) -> AbstractContextManager[None]:
+    def _guard_connections(self) -> AbstractContextManager[None] | None:
         if self._endpoint is None and self._proxy is None:  # the subject calls its source
             return self._track_http()
         return self._guard()
 
-    def _track_http(self) -> AbstractContextManager[None]:
-        """Record or answer the requests of this process to other servers."""
+    def _track_http(self) -> AbstractContextManager[None] | None:
+        """Record or answer the requests of this process to other servers, with a tape of them."""
         track = self._hub.http_track
         if track is None:
-            return UNGUARDED
+            return None
         from urllib.parse import urlsplit
 
         from offbook.sources.inprocess.patching import track_http
@@ -397,7 +399,7 @@ class Wiring:
             if self._endpoint is None or self._subject.model_access != "transport":
                 yield
             else:
-                with self._guard_clients(self._endpoint), self._track_http():
+                with self._guard_clients(self._endpoint), self._track_http() or nullcontext():
                     yield
         finally:
             if self._proxy is not None:
