@@ -17,8 +17,8 @@ __getattr__ = lazy_getattr(
         "result_identity": "IdentityDigest UsedFiles find_change watch_used_files",
         "service": "Service",
         "test_files": "Cassettes RequestGoldens",
-        "run": "Run SyncBridge describe_left_behind emit_failure in_event_loop"
-        " list_running place_of_error enter_run watch_termination",
+        "run": "Run SyncBridge describe_left_behind emit_failure enter_run"
+        " in_event_loop list_running place_of_error watch_termination",
         "wiring": "Wiring find_refusal start_faults",
     },
 )

@@ -29,10 +29,10 @@ from offbook.runs.run import Run as Run
 from offbook.runs.run import SyncBridge as SyncBridge
 from offbook.runs.run import describe_left_behind as describe_left_behind
 from offbook.runs.run import emit_failure as emit_failure
+from offbook.runs.run import enter_run as enter_run
 from offbook.runs.run import in_event_loop as in_event_loop
 from offbook.runs.run import list_running as list_running
 from offbook.runs.run import place_of_error as place_of_error
-from offbook.runs.run import record_termination as record_termination
 from offbook.runs.run import watch_termination as watch_termination
 from offbook.runs.service import Service as Service
 from offbook.runs.test_files import Cassettes as Cassettes

@@ -184,7 +184,8 @@ class Playbook:
             for action in group:
                 if type(action) is Call:
                     action.raise_if_then_was_dropped(location)
-            kinds = [*map(type, group)]
+            # Most messages have one action, of which no list is made.
+            kinds = (type(group[0]),) if len(group) == 1 else tuple(map(type, group))
             if kinds and kinds.count(Think) == len(kinds):
                 thoughts += group
                 continue

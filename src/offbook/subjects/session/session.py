@@ -233,7 +233,8 @@ class AgentSession:
     async def _prompt(self, text: str) -> str | None:
         self._task, self._aborted = asyncio.current_task(), False
         outer = self._hub.holds  # a rehearsal, which also releases
-        self._hub.hold()
+        if not outer:
+            self._hub.hold()
         try:
             # A prompt such as "/plans all" runs a command of an extension, without the model.
             if text.startswith("/"):
