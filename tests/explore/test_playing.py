@@ -15,7 +15,7 @@ from offbook.errors import InvariantBroken
 from offbook.explore import explore
 from offbook.explore.playing import FOLDER, Job, Stage, describe_state
 from offbook.runs import Rehearsal, Run
-from offbook.trace import Event, KeptEvents, Trace
+from offbook.trace import Event, Events, KeptEvents, Trace
 from tests.explore.worlds import MOCKS, PROMPT, broken_shop, never_twice
 
 
@@ -176,3 +176,46 @@ def test_an_error_of_the_search_itself_is_no_crash_of_the_agent(monkeypatch: pyt
     monkeypatch.setattr("offbook.explore.generated_model.GeneratedModel._choose", fail_at)
     with pytest.raises(TypeError, match="of the search"):
         explore(broken_shop, PROMPT, runs=3, deadline=None)
+
+
+def strange_world() -> Rehearsal:
+    """Return a session that changes inputs, blocks calls and fails, each for some values."""
+
+    def extension(api: Any) -> None:
+        @api.tool("count", parameters={"type": "object", "properties": {"to": {"type": "integer"}}})
+        def count(params: dict[str, Any], ctx: Any) -> str:
+            if params.get("to") == 0:
+                return {"content": "not from 0", "is_error": True}  # pyright: ignore[reportReturnType]
+            return f"counted to {params.get('to')}"
+
+        @api.on("tool_call")
+        def guard(event: Any, ctx: Any) -> Any:
+            if event.tool == "bash":
+                return {"block": True, "reason": "no shell"}
+            return {"input": {"to": 3}} if event.input.get("to") == 2 else None
+
+        @api.on("tool_result")
+        def shout(event: Any, ctx: Any) -> Any:
+            return {"content": event.result.text.upper()} if event.input.get("to") == 1 else None
+
+    return session(extensions=[extension], mock_tools=MOCKS)
+
+
+@pytest.mark.parametrize("world", [strange_world, lambda: broken_shop()[0]], ids=["hooks", "plain"])
+def test_results_and_changes_are_the_same_before_and_after_all_events_are_decoded(world: Any):
+    seen: set[str] = set()
+    with Stage(world, (PROMPT,), (), (Exception,)) as stage:
+        for number in range(80):
+            stage.play(Job(seed=f"0:{number}", steps=5))
+            run = stage.last_run
+            assert run is not None
+            results, changes, new = run.events.tool_results, run.changes, run.events.new_messages
+            decoded = Events(run.events.all)
+            assert results == decoded.tool_results
+            assert changes == decoded.changes
+            assert new == decoded.new_messages
+            assert run.events.count("tool.call") == len(decoded.named("tool.call"))
+            seen |= {event.event for event in decoded.all}
+    assert "tool.result" in seen
+    if world is strange_world:
+        assert {"tool.blocked", "hook.tool_call"} <= seen

@@ -84,7 +84,7 @@ class RunEvidence:
     @cached_property
     def changed_executions(self) -> list[ConversationChange]:
         """What a tool did otherwise than the model wrote, and than the request says."""
-        if not self.run.events.named(TOOL_START):
+        if not self.run.events.count(TOOL_START):
             return []
         kinds = {"again", "input", "returned"}
         return [change for change in self.run.changes if change.what in kinds]
@@ -387,7 +387,7 @@ def _text_of(message: Message) -> str:
 def _check_growth(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     """Yield a request with many more new messages than were said."""
     events = evidence.run.events
-    calls = len(events.named(TOOL_CALL))
+    calls = events.count(TOOL_CALL)
     first: int | None = None
     for number, count in enumerate(events.new_messages, 1):
         first = count if first is None else first
@@ -399,6 +399,8 @@ def _check_growth(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
 def _check_denials(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     """Yield the tools that ran with an input that a person had denied."""
     events = evidence.run.events
+    if not events.count(PERSON):
+        return
     denied: list[tuple[Any, Any]] = []
     for event in events.named(PERSON, TOOL_START):
         data = event.data

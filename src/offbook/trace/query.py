@@ -234,6 +234,10 @@ class Events:
         """Return the events with one of these names."""
         return [event for event in self.all if event.event in names]
 
+    def count(self, name: str) -> int:
+        """Return the number of events with this name."""
+        return len(self.named(name))
+
     @property
     def new_messages(self) -> list[int]:
         """The number of new messages of each request."""
@@ -392,6 +396,28 @@ class _RequestLine(msgspec.Struct):
 _decode_request = msgspec.json.Decoder(_RequestLine).decode
 
 
+class _ToolFields(msgspec.Struct, gc=False):
+    """What decides whether a tool did what its call says; values as they are in the line."""
+
+    call_id: str
+    input: msgspec.Raw = msgspec.Raw()
+    content: msgspec.Raw | msgspec.UnsetType = UNSET
+    is_error: Any = None
+    observed: Any = None
+
+
+class _ToolLine(msgspec.Struct, gc=False):
+    data: _ToolFields
+
+
+class _ResultLine(msgspec.Struct, gc=False):
+    data: ToolResultData
+
+
+_decode_tool = msgspec.json.Decoder(_ToolLine).decode
+_decode_result = msgspec.json.Decoder(_ResultLine).decode
+
+
 class KeptRun(Events):
     """The events of a run that has ended; only those that are queried are decoded."""
 
@@ -403,6 +429,8 @@ class KeptRun(Events):
             self._by_name.setdefault(event.event, []).append(event)
         self._decoded: dict[str, list[Event]] = {}
         self._new_messages: list[int] | None = None
+        self._is_plain: bool | None = None
+        self._results: list[ToolResultRecord] | None = None
 
     @property
     def all(self) -> list[Event]:
@@ -420,19 +448,93 @@ class KeptRun(Events):
             events += found
         return events if len(names) == 1 else sorted(events, key=attrgetter("seq"))
 
+    def count(self, name: str) -> int:
+        """Return the number of events with this name; they are not decoded."""
+        return len(self._by_name.get(name, ()))
+
     @property
     def new_messages(self) -> list[int]:
         """The number of new messages of each request; the messages are not decoded."""
-        if REQUEST in self._decoded:
-            return super().new_messages
         if self._new_messages is None:
+            requests = self._by_name.get(REQUEST, ())
             self._new_messages = [
-                len(_decode_request(event.line).data.new)
-                if event.decoded is None
-                else len(event.decoded.data.get("new", ()))
-                for event in self._by_name.get(REQUEST, ())
+                _count_new(event) if event.new is None else event.new for event in requests
             ]
         return self._new_messages
+
+    @property
+    def changes(self) -> list[ConversationChange]:
+        """What the agent changed; as in most runs that is nothing, few events are decoded."""
+        return [] if CHANGE not in self._by_name and self._tools_are_plain() else super().changes
+
+    @property
+    def tool_results(self) -> list[ToolResultRecord]:
+        """All tool results; where each tool that ran has one, nothing else is decoded."""
+        if self._results is None:
+            self._results = self._read_results()
+        return [*self._results]
+
+    def _read_results(self) -> list[ToolResultRecord]:
+        if not self._tools_are_plain():
+            return super().tool_results
+        results: list[ToolResultData] = []
+        for event in self._by_name.get(TOOL_RESULT, ()):
+            try:
+                data = _decode_result(event.line).data if event.decoded is None else None
+            except msgspec.MsgspecError:
+                data = None
+            results.append(ToolResultData.read(event.read()) if data is None else data)
+        return [_tool_result(data) for data in results]
+
+    def _tools_are_plain(self) -> bool:
+        """Return whether each tool ran once, with the input of its call, and has its result."""
+        if self._is_plain is None:
+            self._is_plain = _are_plain([e for e in self._kept if e.event in EXECUTION_EVENTS])
+        return self._is_plain
+
+
+def _count_new(event: KeptEvent) -> int:
+    if event.decoded is None:
+        return len(_decode_request(event.line).data.new)
+    return len(event.decoded.data.get("new", ()))
+
+
+def _are_plain(events: list[KeptEvent]) -> bool:
+    """Return whether `_may_differ` returns False for these events, which may be not decoded.
+
+    Also whether each call has another id and each tool that ran a result.
+    """
+    calls: dict[str, _ToolFields] = {}
+    returned: dict[str, msgspec.Raw | msgspec.UnsetType] = {}
+    waiting: set[str] = set()  # for their results
+    for event in events:
+        name = event.event
+        if event.decoded is not None:
+            return False
+        try:
+            data = _decode_tool(event.line).data
+        except msgspec.MsgspecError:  # of another program
+            return False
+        key = data.call_id
+        if name == TOOL_CALL:
+            if key in calls:
+                return False
+            calls[key] = data
+        elif name == TOOL_START:
+            if key not in calls or key in returned or data.input != calls[key].input:
+                return False
+            returned[key] = UNSET
+            waiting.add(key)
+        elif name == TOOL_END:
+            returned[key] = data.content
+        elif name == TOOL_RESULT:
+            if key in returned:
+                waiting.discard(key)
+                if returned[key] is not UNSET and returned[key] != data.content:
+                    return False
+            elif key in calls and calls[key].observed is True and not data.is_error:
+                return False
+    return not waiting
 
 
 def _executed_tool(execution: Execution) -> ExecutedTool:

@@ -18,7 +18,7 @@ from offbook.determinism.run_context import SystemClock
 from offbook.errors import RunError, UsageError
 from offbook.files import close_locked, try_lock
 from offbook.secrets import hide_lines, known_secret_bytes
-from offbook.trace.events import Event, EventData, Verdict, trace_header
+from offbook.trace.events import REQUEST, Event, EventData, Verdict, trace_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -97,12 +97,16 @@ def _find_contracts() -> Contracts | None:
 
 
 class KeptEvent(msgspec.Struct, gc=False):
-    """An event that is decoded when it is first read: of most, only the name is ever asked for."""
+    """An event that is decoded when it is first read: of most, only the name is ever asked for.
+
+    `new` is the number of new messages of a request, if that was known when it was emitted.
+    """
 
     event: str
     seq: int = 0
     line: bytes = b""
     decoded: Event | None = None
+    new: int | None = None
 
     def read(self) -> Event:
         """Return the event as it was when it was emitted."""
@@ -120,30 +124,40 @@ class KeptEvents:
     """The events of a run in memory; each is taken once, as it was when it was emitted.
 
     Encoded, because the data of an event may change afterwards; in memory, because the file has
-    masks instead of secrets, and an agent can change it. One buffer for all of them: a million
-    separate lines would need half as much again.
+    masks instead of secrets, and an agent can change it. One buffer for those of a file: a million
+    separate lines would need half as much again. Those of a run without one are kept as separate
+    lines: nothing has to find them in the buffer, and such a run is short.
     """
 
     observed = False
 
     def __init__(self) -> None:
         self._lines = bytearray()
+        self._events: list[KeptEvent] = []  # of a run without a trace file
         self._reading = Lock()
         self.extend = self._lines.extend
 
     def keep(self, event: Event) -> None:
         """Append an event, for a run without a trace file."""
-        self.extend(encode_events([event]))
+        self.write([event])
 
     def write(self, events: list[Event]) -> None:
         """Append events, likewise."""
-        self.extend(encode_events(events))
+        append = self._events.append
+        for event in events:
+            new = getattr(event.data, "new", None) if event.event == REQUEST else None  # if typed
+            count = None if new is None else len(new)
+            append(KeptEvent(event.event, event.seq, encode_event(event), None, count))
 
     def take(self) -> list[KeptEvent]:
         """Return the events since the last time."""
         with self._reading:
+            kept = self._events[:]
+            del self._events[: len(kept)]  # a run in another thread may have added more
             taken = bytes(self._lines)
-            del self._lines[: len(taken)]  # a run in another thread may have added more
+            del self._lines[: len(taken)]
+        if not taken:
+            return kept
         events = _decode_names(taken)
         for event, line in zip(events, taken.split(b"\n")[:-1], strict=True):
             event.line = line
