@@ -23,7 +23,7 @@ import re
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from offbook.secrets.key_formats import (
     EDGE,
@@ -54,25 +54,17 @@ MAX_HEADERS_LENGTH = 400  # between the first line of a key and its text
 SHELL_FOLDERS = {"PWD", "OLDPWD"}  # variables of the shell that look like passwords
 
 
-# Plain classes: five tuples with named fields take 3 ms of the start of a process.
-
-
-class _Rule:
+class _Rule(NamedTuple):
     """A pattern whose last group, or whole match, is a secret if `judge` of `values` says so.
 
     With `length`, it is the format of a key, whose whole length that is, or 0. It is matched at
     each occurrence of its word, or up to `lookbehind` bytes before it.
     """
 
-    __slots__ = ("judge", "length", "lookbehind", "pattern")
-
-    def __init__(
-        self, pattern: bytes, judge: Judge, lookbehind: int = 0, length: int | None = None
-    ) -> None:
-        self.pattern = pattern
-        self.judge: Judge = judge
-        self.lookbehind = lookbehind
-        self.length = length
+    pattern: bytes
+    judge: Judge
+    lookbehind: int = 0
+    length: int | None = None
 
     def find(self, raw: bytes, _lower: bytes, start: int, _end: int) -> Iterable[tuple[int, int]]:
         """Return the position of the secret whose word is at this position."""
@@ -93,17 +85,14 @@ class _Rule:
         return ((first, last),) if secret else ()
 
 
-class _KeyLines:
+class _KeyLines(NamedTuple):
     """The lines of a private key after its first one, whatever is in front of each.
 
     pytest writes `E ` before each line, a mail `> `, a listing its number. A plain block matches
     `PLACES` as a whole.
     """
 
-    __slots__ = ("first",)
-
-    def __init__(self, first: bytes) -> None:
-        self.first = first
+    first: bytes
 
     def find(self, raw: bytes, lower: bytes, _start: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield the lines of the key whose first line has its word at this position."""
@@ -543,7 +532,7 @@ QUERY_NAMES = ("key", "sig", "code")  # names of secrets in the query of a URL o
 SESSION_NAMES = ("sessionid", "sessid", "session_id", "connect.sid", "_session")  # in cookies only
 
 
-class Format:
+class Format(NamedTuple):
     """How a name and its value are written.
 
     `value` matches what follows the name, which begins with one of the bytes in `first`; its last
@@ -552,37 +541,20 @@ class Format:
     that of code or prose. `upper` reads names in capitals only. `judge` replaces the usual one.
     """
 
-    __slots__ = ("first", "judge", "start", "strict", "upper", "value")
-
-    def __init__(
-        self,
-        first: bytes,
-        value: bytes,
-        start: bytes | None = None,
-        *,
-        strict: bool = False,
-        upper: bool = False,
-        judge: Judge | None = None,
-    ) -> None:
-        self.first = first
-        self.value = value
-        self.start = start
-        self.strict = strict
-        self.upper = upper
-        self.judge = judge
+    first: bytes
+    value: bytes
+    start: bytes | None = None
+    strict: bool = False
+    upper: bool = False
+    judge: Judge | None = None
 
 
-class Name:
+class Name(NamedTuple):
     """The name of a secret: a `vague` one has other meanings, too; `edge` matches at its start."""
 
-    __slots__ = ("edge", "formats", "vague")
-
-    def __init__(
-        self, formats: dict[int, list[Format]], edge: bytes | None = None, *, vague: bool = False
-    ) -> None:
-        self.formats = formats
-        self.vague = vague
-        self.edge = edge
+    formats: dict[int, list[Format]]
+    vague: bool = False
+    edge: bytes | None = None
 
     @property
     def following(self) -> bytes:
@@ -614,11 +586,10 @@ class Name:
                 yield first, last
 
 
-class Column:
+class Column(NamedTuple):
     """The cells below the name of a secret in the first line of a table."""
 
-    __slots__ = ()
-    following = b',;|\t\r\n \\"`*'
+    following: bytes = b',;|\t\r\n \\"`*'
 
     def find(self, raw: bytes, _lower: bytes, start: int, end: int) -> Iterable[tuple[int, int]]:
         """Return the positions of the cells below the name at this position."""
@@ -841,12 +812,12 @@ def secret_names() -> dict[bytes, Name]:
             edge += r"(?<!\"status\":\")"  # of a check
         if name == "token":
             edge += "".join(f"(?<!{word}_)(?<!{word}-)" for word in PLAIN_TOKENS)
-        known = Name(usual, edge.encode() or None, vague=vague)
+        known = Name(usual, vague, edge.encode() or None)
         for spelling in (name, name.replace("_", "-"), name.replace("_", " ")):
             names[spelling.encode()] = known
     for name in (b"authorization", b"api-key", b"auth-token"):
         known = names.get(name, Name({}, vague=True))
-        names[name] = Name(by_first_byte(*formats, header), known.edge, vague=known.vague)
+        names[name] = known._replace(formats=by_first_byte(*formats, header))
     names[b"cookie"] = Name(by_first_byte(cookie))
     names |= {name.encode(): Name(by_first_byte(query)) for name in QUERY_NAMES}
     names |= {name.encode(): Name(by_first_byte(session)) for name in SESSION_NAMES}
