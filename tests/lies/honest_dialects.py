@@ -258,6 +258,19 @@ class CutsOldResults(ReturnsLongTexts):
                 result.text = f"{result.text[:40]} [truncated]"
 
 
+@honest("chat", "anthropic", "converse")
+class ShortensOldResultsInOwnWords(ReturnsLongTexts):
+    """Later requests have the beginning of an old result, or only a word about it."""
+
+    shows = "what='dropped'"
+
+    def edit(self, request: Request, number: int) -> None:
+        if number > 2:
+            first, second = request.results[:2]
+            first.text = f"{first.text[:39]} [shortened; look it up again if you need it]"
+            second.text = "[old tool result cleared]"
+
+
 @honest("mistral", "cohere", "ollama")
 class WritesThoughtsBack(Agent):
     """The history has the model's thoughts, in the form of its provider."""

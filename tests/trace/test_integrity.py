@@ -426,6 +426,91 @@ def test_a_result_may_be_cut_or_cleared_only(sent: str, what: str):
     ]
 
 
+SHIP = "Chapter 3. The ship sails past island 3 with 40 men. " * 8 + "The end."
+ORDER = '{"order": 7, "text": "a lamp of brass, with a shade of glass", "price": "20.00 EUR"}'
+# How an agent says in its own words that a result is shortened, and how it would change one.
+OWN_NOTES: dict[str, tuple[str, str, str]] = {
+    "a word": (SHIP, f"{SHIP[:120]} [shortened]", "dropped"),
+    "a hint": (SHIP, f"{SHIP[:119]} [shortened; read the chapter again if you need it]", "dropped"),
+    "on a new line": (SHIP, f"{SHIP[:119]}\n[shortened]", "dropped"),
+    "a line without brackets": (SHIP, f"{SHIP[:119]}\nThe rest of the output was cut.", "dropped"),
+    "after an ellipsis": (SHIP, f"{SHIP[:90]}... the rest of the text is not shown", "dropped"),
+    "how much is missing": (SHIP, f"{SHIP[:40]} <312 more characters>", "dropped"),
+    "how long it was": (SHIP, f"{SHIP[:40]} (cut to 40 of {len(SHIP)} characters)", "dropped"),
+    "in round brackets": (SHIP, f"{SHIP[:40]} (text abridged)", "dropped"),
+    "where the rest is": (SHIP, f"{SHIP[:40]} [shortened, see /tmp/output-99.txt]", "dropped"),
+    "how to get it": (SHIP, f"{SHIP[:40]} [shortened, use read_chapter(3)]", "dropped"),
+    "the middle": (SHIP, f"{SHIP[:60]}\n[… 300 characters left out …]\n{SHIP[-60:]}", "dropped"),
+    "an ellipsis in the middle": (SHIP, f"{SHIP[:60]} … {SHIP[-20:]}", "dropped"),
+    "dashes": (SHIP, f"{SHIP[:60]}\n--- output shortened ---\n{SHIP[-20:]}", "dropped"),
+    "a value of JSON": (
+        ORDER,
+        ORDER.replace(" of brass, with a shade of", " [shortened]"),
+        "dropped",
+    ),
+    "no old result": (SHIP, "[old tool result cleared]", "dropped"),
+    "no old result, and why": (SHIP, "(this output was removed to save context)", "dropped"),
+    "gone with a hint": (SHIP, "[The result is no longer here; call the tool again.]", "dropped"),
+    "gone, without brackets": (SHIP, "\u2026 result removed", "dropped"),
+    "no word": (ORDER, ORDER[:60], "result"),
+    "JSON without a word": (ORDER, ORDER.replace(" of brass, with a shade of", ""), "result"),
+    "another number": (ORDER, ORDER.replace("20.00", "30.00"), "result"),
+    "another number, and a note": (
+        SHIP,
+        f"{SHIP[:60].replace('40', '50')} [shortened]",
+        "result",
+    ),
+    "a number put into the note": (ORDER, f"{ORDER[:50]} [shortened; price: 99.00 EUR]", "result"),
+    "a number in place of it": (ORDER, "[result removed; the price was 99.00 EUR]", "result"),
+    "words put into it": (SHIP, f"{SHIP[:40]} [the captain is dead]", "result"),
+    "words after an ellipsis": (SHIP, f"{SHIP[:40]}... and the ship sank", "result"),
+    "a line put into it": (SHIP, f"{SHIP[:40]}\nThe ship sank.", "result"),
+    "said of the thing": ("the lamp costs 20 EUR", "the lamp (removed from sale)", "result"),
+    "said of the goods": ("7: lamp, chair, desk", "7: lamp, [2 chairs deleted], desk", "result"),
+    "words in the middle": (SHIP, f"{SHIP[:60]} [sank] {SHIP[-20:]}", "result"),
+    "whole, with a note": (SHIP, f"{SHIP} [shortened]", "result"),
+    "the end alone": (SHIP, f"[shortened] {SHIP[-20:]}", "result"),
+    "a long note": (SHIP, f"{SHIP[:40]} [shortened {'and so on ' * 20}]", "result"),
+    "words in place of it": (SHIP, "[the ship sank]", "result"),
+    "a sentence in place of it": (SHIP, "The result was removed.", "result"),
+    "a part of it as a note": (
+        "a [text removed] b [text removed] c",
+        "a [text removed] c",
+        "result",
+    ),
+}
+
+
+@pytest.mark.parametrize("known, sent, what", OWN_NOTES.values(), ids=OWN_NOTES)
+def test_a_result_may_be_shortened_with_a_note_in_own_words(known: str, sent: str, what: str):
+    talk = [*TALK[:2], returns("c1", known), *TALK[3:]]
+    other = [*TALK[:2], returns("c1", sent), *TALK[3:]]
+    changes = Talk(REPLIES).send(talk[:1], talk[:4], other[:6])
+    found = {(change.what, change.level) for change in changes}
+    assert found == {(what, "shown" if what == "dropped" else "fails")}
+
+
+def test_a_result_that_the_model_has_not_seen_is_not_replaced_by_a_note():
+    made = call("c", "find_order")
+    before, after = (
+        [GO, says("", made), returns("c", text)] for text in (SHIP, "[result removed]")
+    )
+    talk = Talk([says("", made), says("A ship.")])
+    assert [change.what for change in talk.send([GO], before, after)] == ["result"]
+
+
+def test_an_image_is_not_replaced_by_a_note_about_text():
+    image = Image("aGVsbG8=", "image/png")
+    made, answer = call("c", "find_order"), says("A lamp.")
+    results = [
+        Message("tool", (ToolResult("c", (Text(text), image)),))
+        for text in (SHIP, f"{SHIP[:40]} [shortened]")
+    ]
+    before, after = ([GO, says("", made), result] for result in results)
+    changes = Talk([says("", made), answer]).send([GO], before, [*after, answer, NEXT])
+    assert [change.what for change in changes] == ["result"]
+
+
 @pytest.mark.parametrize("kept, what", [(99, "result"), (100, "dropped")])
 def test_a_hundred_characters_without_a_remark_are_a_cut(kept: int, what: str):
     made, answer = call("c", "find_order"), says("A lamp.")

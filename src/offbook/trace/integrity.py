@@ -28,6 +28,7 @@ from offbook.errors import ScriptMismatch
 from offbook.exchange.messages import (
     RAW_ARGUMENTS,
     RawBlock,
+    Text,
     Thinking,
     ToolCall,
     ToolResult,
@@ -49,6 +50,7 @@ from offbook.trace.conversation_parts import (
 from offbook.trace.events import UNSET, ConversationChange
 from offbook.trace.executions import same_result, to_result_content
 from offbook.trace.part_index import CallIndex, TextIndex, common_length
+from offbook.trace.shortened_results import is_shortened
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping, Sequence
@@ -61,8 +63,8 @@ if TYPE_CHECKING:
 SHOWN_LENGTH = 120  # of an expected or actual text in a message
 MIN_ANCHOR = 6  # characters: a shorter answer, such as "ok", does not identify a conversation
 
-# What an old result becomes when a client clears it to save context. To support another client, add
-# its text here.
+# What an old result becomes when known clients clear it to save context; another note is read by
+# `shortened_results.py`.
 CLEARED = re.compile(
     r"\[?(?:old tool result content cleared|cleared|tool result cleared|content (?:removed|omitted)"
     r"|output (?:removed|omitted|truncated)|compacted).{0,80}",
@@ -338,6 +340,11 @@ class HistoryComparison:
 
     # --- What it means
 
+    @cached_property
+    def _last_reply(self) -> int:
+        """The number of the last message of the model in the request, 0 without one."""
+        return max((item.message for item in self._items if item.kind != "user"), default=0)
+
     def _compare_results(self) -> None:
         known = self._known.results
         own_ids: dict[str, str] = {}  # by the id that the client made of it
@@ -346,7 +353,10 @@ class HistoryComparison:
                 own_ids[item.call.id] = call.id
         for sent_id, (result, message) in self._request.results.items():
             call_id = own_ids.get(sent_id, sent_id)
-            if call_id in known and (change := compare_results(known[call_id][0], result)):
+            if call_id not in known:
+                continue
+            older = message < self._last_reply
+            if change := compare_results(known[call_id][0], result, older=older):
                 self._changes.append(msgspec.structs.replace(change, message=message))
 
     def _compare_provided(self) -> None:
@@ -501,8 +511,13 @@ class HistoryComparison:
                 self._add("text", item.message, item.shown, "a part of it", level)
 
 
-def compare_results(known: ToolResult, result: ToolResult) -> ConversationChange | None:
-    """Return the difference between a result and the same one of an earlier request."""
+def compare_results(
+    known: ToolResult, result: ToolResult, *, older: bool = False
+) -> ConversationChange | None:
+    """Return the difference between a result and the same one of an earlier request.
+
+    After an `older` one, the model has said something.
+    """
     expected, got = result_key(known), result_key(result)
     is_same_name = not known.name or not result.name or known.name == result.name
     is_same_outcome = known.failed is None or result.failed is None or known.failed == result.failed
@@ -523,7 +538,14 @@ def compare_results(known: ToolResult, result: ToolResult) -> ConversationChange
     remark = got[common:]
     if 0 < common < len(expected) and (remark or common >= MIN_CUT) and CUT.fullmatch(remark):
         return ConversationChange("dropped", *texts)
+    if is_shortened(known.text, result.text, older=older) and not _has_others(result):
+        return ConversationChange("dropped", *texts)
     return ConversationChange("result", *texts, level="fails")
+
+
+def _has_others(result: ToolResult) -> bool:
+    """Return whether a result has more than text, such as an image."""
+    return any(not isinstance(block, Text) for block in result.content)
 
 
 def compare_known_results(
@@ -537,10 +559,13 @@ def compare_known_results(
     Compared are those after the first `known` messages.
     """
     changes: list[ConversationChange] = []
+    backwards = range(len(messages), known, -1)
+    last_reply = next((n for n in backwards if messages[n - 1].role == "assistant"), 0)
     for number, message in enumerate(messages[known:], known + 1):
+        older = number < last_reply
         for result in message.results:
             sent = results.get(result.call_id)
-            if sent is not None and (change := compare_results(sent, result)):
+            if sent is not None and (change := compare_results(sent, result, older=older)):
                 level = "shown" if result.call_id in unread else change.level
                 changes.append(msgspec.structs.replace(change, message=number, level=level))
     return changes
