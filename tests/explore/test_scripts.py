@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offbook.exchange import Text, ToolResult
+from offbook.exchange import Text, Tool, ToolResult
 from offbook.explore import (
     GeneratedCall,
     Move,
@@ -167,3 +167,65 @@ def test_equal_values_are_made_simpler_together():
     assert shrink(moves, same_id_twice)[0] == tuple(
         Move((GeneratedCall("refund", {"id": ""}),)) for _ in range(2)
     )
+
+
+TOOL = Tool(
+    "move",
+    "Move goods.",
+    {
+        "type": "object",
+        "properties": {
+            "hall": {"type": "string", "enum": ["A", "B"]},
+            "count": {"type": "integer", "minimum": 1},
+        },
+        "required": ["hall", "count"],
+    },
+)
+
+
+@pytest.mark.parametrize(
+    "arguments, least",
+    [
+        ({"hall": "B", "count": 50}, {"hall": "B", "count": 1}),  # allowed, so it stays allowed
+        ({"hall": "", "count": -1}, {"hall": "A", "count": 1}),  # it need not be forbidden
+        ({}, {"hall": "A", "count": 1}),
+        ({"hall": "B", "count": 1, "x": 1}, {"hall": "B", "count": 1}),
+    ],
+)
+def test_a_script_has_calls_that_the_schema_allows(arguments: Any, least: Any):
+    moves = (Move((GeneratedCall("move", arguments),)),)
+    tools = {"move": TOOL}
+    smallest, _ = shrink(moves, lambda tried: any(move.calls for move in tried), tools=tools)
+    assert smallest == (Move((GeneratedCall("move", least),)),)
+
+
+def test_a_script_has_a_forbidden_value_if_only_that_breaks_it():
+    moves = (Move((GeneratedCall("move", {"hall": "B", "count": -70}),)),)
+
+    def is_negative(tried: tuple[Move, ...]) -> bool:
+        return any(made.arguments.get("count", 0) < 0 for move in tried for made in move.calls)
+
+    smallest, _ = shrink(moves, is_negative, tools={"move": TOOL})
+    assert smallest == (Move((GeneratedCall("move", {"count": -1}),)),)
+
+
+def test_a_script_has_a_known_tool_rather_than_one_that_does_not_exist():
+    moves = (Move((GeneratedCall("bash ", {}, unknown=True),)),)
+    tools = {"move": TOOL}
+    smallest, _ = shrink(moves, lambda tried: any(move.calls for move in tried), tools=tools)
+    assert [made.tool for made in smallest[0].calls] == ["move"]
+
+
+def test_two_conversations_are_one_after_the_other_if_that_breaks_too():
+    """The second one adds what the first one takes."""
+    take, add = (Move((GeneratedCall(name),)) for name in ("take", "add"))
+    beside = Move(prompt="Add", fresh=True, beside=True)
+
+    def leaks(tried: tuple[Move, ...]) -> bool:
+        names = [made.tool for move in tried for made in move.calls]
+        is_beside = any(move.beside for move in tried)
+        two = any(move.fresh for move in tried)
+        return two and {*names} == {"take", "add"} and (is_beside or names[0] == "add")
+
+    smallest, _ = shrink((take, beside, add), leaks)
+    assert smallest == (add, Move(prompt="Add", fresh=True), take)

@@ -3,30 +3,57 @@
 The script is shortened, not the random choices behind it: that takes a few runs instead of a few
 hundred. At the end, each step, call, argument and option was left out once, and each value replaced
 by a simpler one, and what was left no longer failed.
+
+A reader believes what a model would really do: a call that its schema allows is preferred to a
+shorter one that it forbids, a known tool to an unknown one, and two conversations one after the
+other to the same two side by side.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from offbook.determinism.shrinking import MAX_RUNS, without_parts
 from offbook.determinism.shrinking import shrink as shrink_value
-from offbook.explore.moves import END, GeneratedCall, Move, Place, map_values
+from offbook.errors import UsageError
+from offbook.exchange.messages import JSON
+from offbook.exchange.model import compile_validator
+from offbook.explore.moves import END, GeneratedCall, Move, Place, has_place, map_values
+
+if TYPE_CHECKING:
+    from offbook.exchange.model import Tool
 
 SIMPLE_VALUES: tuple[Any, ...] = (None, False, 0, 1, "", "a", [], {})
+FORBIDDEN = 10_000  # more than any other part of a script: an allowed call stays allowed
+UNLIKELY = 300  # of a tool that does not exist: a known one with its arguments is simpler
+MAX_NAMED = 3  # values of an enum that are tried
 SCALARS = (bool, int, float, str, Place)
 Moves = tuple[Move, ...]
 
 
 def shrink(
-    moves: Moves, fails: Callable[[Moves], bool], max_runs: int = MAX_RUNS
+    moves: Moves,
+    fails: Callable[[Moves], bool],
+    max_runs: int = MAX_RUNS,
+    tools: Mapping[str, Tool] | None = None,
 ) -> tuple[Moves, int]:
-    """Return the smallest moves for which `fails` still holds, and the number of tries."""
-    return shrink_value(moves, fails, _smaller, _size, max_runs)
+    """Return the smallest moves for which `fails` still holds, and the number of tries.
+
+    `tools` are those of the agent: a call that their schemas allow stays one.
+    """
+    known = tools or {}
+    return shrink_value(
+        moves,
+        fails,
+        lambda some: chain(_smaller(some), _more_likely(some, known)),
+        lambda some: _size(some) + FORBIDDEN * _count_forbidden(some, known),
+        max_runs,
+    )
 
 
 def _size(moves: Moves) -> int:
@@ -37,8 +64,81 @@ def _size(moves: Moves) -> int:
         options += move.denied + bool(move.declined) + move.fresh + move.beside
         size += 1000 + 20 * options + (len(move.text) if move != END else 1)
         for made in move.calls:
-            size += 200 + 20 * made.unknown + _value_size(made.arguments)
+            size += 200 + UNLIKELY * made.unknown + _value_size(made.arguments)
     return size
+
+
+def _count_forbidden(moves: Moves, tools: Mapping[str, Tool]) -> int:
+    """Return the number of calls that the schema of their tool forbids."""
+    return sum(not _is_allowed(made, tools) for move in moves for made in move.calls)
+
+
+def _is_allowed(made: GeneratedCall, tools: Mapping[str, Tool]) -> bool:
+    """Return whether a schema allows a call; a value of a result is not known here."""
+    tool = tools.get(made.tool)
+    if made.unknown or tool is None or has_place(made.arguments):
+        return True
+    try:
+        return not compile_validator(tool.schema, tool.name)(made.arguments)
+    except (UsageError, UnicodeEncodeError):  # a schema that no validator reads, half a character
+        return True
+
+
+def _more_likely(moves: Moves, tools: Mapping[str, Tool]) -> Iterator[Moves]:
+    """Yield the moves with what a model would rather do."""
+    for index, move in enumerate(moves):
+        before, after = moves[:index], moves[index + 1 :]
+        if move.beside:  # the second conversation may have to come first
+            yield (*after, msgspec.structs.replace(move, beside=False), *before)
+        for number, made in enumerate(() if move.obeys else move.calls):
+            for other in _likely_calls(made, tools):
+                calls = (*move.calls[:number], other, *move.calls[number + 1 :])
+                yield (*before, msgspec.structs.replace(move, calls=calls), *after)
+
+
+def _likely_calls(made: GeneratedCall, tools: Mapping[str, Tool]) -> Iterator[GeneratedCall]:
+    """Yield calls of known tools for an unknown one, and calls that a schema allows."""
+    if made.unknown:
+        for tool in tools.values():
+            yield GeneratedCall(tool.name, _fit(tool.schema))
+    elif (tool := tools.get(made.tool)) is not None and not _is_allowed(made, tools):
+        fitting = _fit(tool.schema)
+        properties = _part(tool.schema.get("properties"))
+        yield GeneratedCall(made.tool, {**fitting, **_keep(made.arguments, properties)})
+        for name, part in properties.items():
+            for value in _list_fitting(_part(part)):
+                yield GeneratedCall(made.tool, {**fitting, **made.arguments, name: value})
+        yield GeneratedCall(made.tool, fitting)
+
+
+def _part(value: Any) -> JSON:
+    return cast("JSON", value) if isinstance(value, dict) else {}
+
+
+def _keep(arguments: JSON, properties: JSON) -> JSON:
+    return {name: value for name, value in arguments.items() if name in properties}
+
+
+def _fit(schema: JSON) -> JSON:
+    """Return the simplest arguments that a schema is likely to allow."""
+    properties = _part(schema.get("properties"))
+    required = cast("list[str]", schema.get("required") or [])
+    parts = {name: _part(properties.get(name)) for name in required}
+    return {name: next(iter(_list_fitting(part)), "a") for name, part in parts.items()}
+
+
+def _list_fitting(schema: JSON) -> list[Any]:
+    """Return a few simple values that a part of a schema is likely to allow."""
+    named = [*schema.get("enum", ()), *schema.get("examples", ())][:MAX_NAMED]
+    named += [schema[word] for word in ("const", "default", "minimum", "maximum") if word in schema]
+    if named:
+        return named
+    kinds = schema.get("type", "string")
+    kind = next(iter(cast("list[str]", kinds)), "") if isinstance(kinds, list) else kinds
+    text = "a" * max(1, schema.get("minLength", 0))
+    simple: JSON = {"string": text, "integer": 1, "number": 1, "boolean": False}
+    simple |= {"array": [], "object": {}}
+    return [simple[kind]] if kind in simple else [None]
 
 
 def _value_size(value: Any) -> int:
