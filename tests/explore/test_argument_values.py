@@ -476,3 +476,38 @@ def test_a_number_that_is_more_than_zero_may_be_very_small():
         values.arguments(schema, Draw(make_random(seed), ()), "buy")["grams"] for seed in range(200)
     ]
     assert min(made) == 0.001
+
+
+@pytest.mark.parametrize(
+    "system, schema",
+    [
+        ("Notes have at most 30 characters.", {"type": "string"}),
+        ("", {"type": "string", "description": "Up to 30 characters."}),
+        ("", {"type": "string", "maxLength": 30}),
+    ],
+)
+def test_a_length_that_is_named_is_tried_with_one_more_and_in_several_bytes(
+    system: str, schema: Schema
+):
+    values, known = ArgumentValues({}, "Write a note"), learn(system)
+    made = [
+        values.arguments(tool(schema), Draw(make_random(seed), (), known), "write", odd=True)["it"]
+        for seed in range(60)
+    ]
+    lengths = [len(text) for text in made]
+    assert sum(length in {29, 30, 31} for length in lengths) > 10
+    assert {30, 31} <= {*lengths}
+    assert any(len(text) == 30 and len(text.encode()) > 30 for text in made)
+
+
+def test_one_of_four_odd_texts_is_long():
+    made = [
+        ArgumentValues({}, "").arguments(
+            tool({"type": "string"}), Draw(make_random(seed), ()), "write", odd=True
+        )["it"]
+        for seed in range(100)
+    ]
+    long = [text for text in made if len(text) >= 600]
+    assert len(long) > 15
+    assert {len(text) > 3000 for text in long} == {True, False}
+    assert any(len(text) >= 600 and not text.isascii() for text in long)

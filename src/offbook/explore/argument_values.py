@@ -40,6 +40,12 @@ _EXAMPLES = re.compile(
     re.IGNORECASE,
 )
 _FILE = re.compile(r"[\w.-]*(?:[/.][\w-]+)+/?|[\w-]+/")
+# How long a text may be: "at most 200 characters".
+_LENGTH = re.compile(
+    r"\b(\d{1,3}(?:[,_]\d{3})+|\d{1,6})[ -](?:\w+ )?"
+    r"(characters?|chars?|letters?|symbols?|bytes?|words?)\b",
+    re.IGNORECASE,
+)
 _LAST_NUMBER = re.compile(r"\d{1,9}(?=\D*$)")
 _encode = msgspec.json.Encoder(enc_hook=repr).encode
 MAX_WORDS = 8  # of a prompt that are used as values
@@ -62,6 +68,11 @@ ODD_TEXTS = (
     # cut inside of a character wherever it is cut.
     *("²", "nan", "inf", "(", "é日😀" * 40),
 )
+# Longer than what a test has, and than a limit that nobody wrote down; also in more bytes.
+LONG_TEXTS = ("a" * 700, "é日😀" * 300, "ab cd\n" * 150, "a" * 5_000, "日" * 5_000)
+LONG = 0.25  # of the odd texts of a parameter that takes any length
+AT_LENGTH = 0.5  # of those of a parameter with a known length
+LONGEST = 20_000  # characters of a length that is tried
 OWN_EXAMPLES = 0.4  # of the texts of a parameter whose description has an example
 EMPTY_TEXTS = 0.02  # of the texts: an empty one is often equal to what is missing
 SMALL = 0.001
@@ -106,10 +117,14 @@ NAMED_KINDS = {
 
 
 class Knowledge(msgspec.Struct, frozen=True):
-    """The numbers and texts that something names: a prompt, the tools of an agent, its code."""
+    """The numbers and texts that something names: a prompt, the tools of an agent, its code.
+
+    `lengths` are texts that are as long as it says, or nearly so.
+    """
 
     numbers: tuple[Any, ...] = ()
     texts: tuple[str, ...] = ()
+    lengths: tuple[str, ...] = ()
 
 
 NOTHING = Knowledge()
@@ -123,7 +138,22 @@ def learn(text: str) -> Knowledge:
     examples = [word for words in lists for word in re.split(_BETWEEN, words)]
     found = [*find_dates(text), *find_in_text(text), *quoted, *examples[:MAX_WORDS]]
     numbers = [value for value in found if not isinstance(value, str)]
-    return Knowledge(tuple(dict.fromkeys(numbers)), tuple(dict.fromkeys(map(str, found))))
+    named = tuple(dict.fromkeys(map(str, found)))
+    return Knowledge(tuple(dict.fromkeys(numbers)), named, _learn_lengths(text))
+
+
+def _learn_lengths(text: str) -> tuple[str, ...]:
+    """Return texts of the lengths that a description names, one more and one less."""
+    texts: list[str] = []
+    for digits, unit in _LENGTH.findall(text):
+        length = int(re.sub("[,_]", "", digits))
+        if not 0 < length <= LONGEST:
+            continue
+        one = "a " if unit.lower().startswith("word") else "a"
+        texts += [one * length, one * (length + 1), one * (length - 1)]
+        # Each of these has more than one byte.
+        texts += ["é" * length, "日" * (length + 1), "日" * (length // 3 + 1)]
+    return tuple(dict.fromkeys(texts))
 
 
 def learn_request(request: Request) -> Knowledge:
@@ -145,7 +175,12 @@ def _learn_texts(system: str, descriptions: str, schemas: bytes) -> Knowledge:
     _collect_schema(msgspec.json.decode(schemas), limits, texts)
     numbers = [number for part in parts[:2] for number in part.numbers]
     texts += [text for part in parts[:2] for text in part.texts]
-    return Knowledge(tuple(dict.fromkeys([*limits, *numbers])), tuple(dict.fromkeys(texts)))
+    lengths = [text for part in parts for text in part.lengths]
+    return Knowledge(
+        tuple(dict.fromkeys([*limits, *numbers])),
+        tuple(dict.fromkeys(texts)),
+        tuple(dict.fromkeys(lengths)),
+    )
 
 
 def _collect_schema(schema: Any, numbers: list[Any], texts: list[str]) -> None:
@@ -399,7 +434,7 @@ class ArgumentValues:
         form = schema.get("format", "")
         dated = form in DATE_FORMATS or (not form and self._takes_date(path, draw, part))
         if odd:
-            return draw.choose(self._odd_texts(draw, path, longest, dated=dated))
+            return draw.choose(self._odd_texts(schema, draw, path, dated=dated))
         if not (bounded or dated) and draw.happens(EMPTY_TEXTS):
             return ""
         favourites = draw.favourites
@@ -423,9 +458,7 @@ class ArgumentValues:
         text *= shortest // len(text) + 1 if len(text) < shortest else 1
         return text if longest is None else text[:longest]
 
-    def _odd_texts(
-        self, draw: Draw, path: str, longest: int | None, *, dated: bool
-    ) -> Sequence[str]:
+    def _odd_texts(self, schema: JSON, draw: Draw, path: str, *, dated: bool) -> Sequence[str]:
         """Return texts that are unusual for a parameter, half of the time those of its kind."""
         if "/" in _kinds_of(path) and draw.happens(0.5):
             # A folder that is allowed may only be the beginning of a path.
@@ -433,7 +466,13 @@ class ArgumentValues:
         if dated and draw.happens(0.5):
             known = [*self._prompt_texts, *draw.known.texts, *self._code_texts]
             return list_impossible_dates(known) or ODD_TEXTS
-        return [*ODD_TEXTS, *(["a" * longest] if longest else [])]
+        longest = schema.get("maxLength")
+        own = [*learn(str(schema.get("description", ""))).lengths]
+        if isinstance(longest, int) and 0 < longest <= LONGEST:
+            own += ["a" * longest, "a" * (longest + 1), "日" * longest]
+        if (lengths := own or draw.known.lengths) and draw.happens(AT_LENGTH):
+            return lengths
+        return LONG_TEXTS if draw.happens(LONG) else ODD_TEXTS
 
     def _odd_paths(self, draw: Draw) -> list[str]:
         """Return paths that lead out of a folder: to a file that is known, or to none."""
