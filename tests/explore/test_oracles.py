@@ -22,6 +22,8 @@ from offbook import call, drive, fail, say, session, when
 from offbook.errors import InvariantBroken, UsageError
 from offbook.explore import Exploration, explore, replay, run_rendered
 from offbook.explore.oracles import ORACLES
+from offbook.explore.playing import Job
+from offbook.explore.worker import StagePlan
 from offbook.mcp import mcp_server
 from tests.explore.worlds import MOCKS, PROMPT, fixed_shop
 
@@ -117,6 +119,34 @@ def crashing() -> Any:
             raise SystemError("it crashed")
 
     return session(extensions=[extension], mock_tools=MOCKS)
+
+
+@pytest.mark.parametrize("catches", [True, False])
+def test_an_invalid_request_is_one_whether_or_not_the_agent_catches_the_error(*, catches: bool):
+    def world() -> Any:
+        def agent(prompt: str) -> str:
+            client = openai.OpenAI(max_retries=0)
+            messages: Any = [{"role": "user", "content": prompt}]
+            reply = client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
+            messages.append(reply.choices[0].message.model_dump(exclude_none=True))
+            messages.append({"role": "user", "content": "Go on."})  # and no results
+            try:
+                reply = client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
+            except openai.APIError:
+                if not catches:
+                    raise
+                return "The model cannot be reached."
+            return reply.choices[0].message.content or ""
+
+        return drive(agent)
+
+    script = when("Find the chair", [call("find", {"name": "chair"}), say("Done.")])
+    with pytest.raises(InvariantBroken) as caught:
+        replay(world, script)
+    text = str(caught.value)
+    assert text.startswith("no invalid request: the provider refused the request: ")
+    assert "raised" not in text
+    replay(world, script, without=["request", "conversation"])
 
 
 def test_an_unknown_oracle_is_refused_with_the_nearest_one():
@@ -542,6 +572,13 @@ def weather_graph(*, by_name: bool) -> Callable[[], Any]:
 def test_a_result_of_another_call_in_a_graph_is_a_changed_conversation():
     with pytest.raises(InvariantBroken, match="find returned 'found a', and the model got"):
         replay(weather_graph(by_name=True), TWO)
+
+
+@pytest.mark.parametrize("make", [weather_loop, weather_graph])
+def test_results_of_other_calls_are_one_cause_for_all_tools(make: Callable[..., Any]):
+    with StagePlan(make(by_name=True), ("",), (), script=TWO).open() as stage:
+        (violation,) = stage.play(Job()).violations
+    assert violation.key == "no changed conversation: exchanged"
 
 
 def test_each_call_with_its_own_result_in_a_graph_is_no_finding():

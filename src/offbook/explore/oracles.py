@@ -184,7 +184,7 @@ def _find_lost_effects(before: Request, after: Request) -> Iterator[tuple[str, s
 
 
 def _find_changed_results(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
-    """Yield the tools of which the model got a part of the result, or that of another call."""
+    """Yield the results of which the model got a part, and those of another call."""
     if all(change.what != "returned" for change in evidence.changed_executions):
         return
     replies: dict[int, list[tuple[str, tuple[Content, ...], tuple[Content, ...]]]] = {}
@@ -203,7 +203,8 @@ def _find_changed_results(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
             if cut := _describe_cut(tool, own, sent):
                 yield "result", cut
             elif sent and any(same_result(other, sent) for _, other, _ in results):
-                yield tool, describe_exchange(tool, join_text(own), join_text(sent))
+                # One cause, whichever tools were called.
+                yield "exchanged", describe_exchange(tool, join_text(own), join_text(sent))
 
 
 def _describe_cut(tool: str, own: tuple[Content, ...], sent: tuple[Content, ...]) -> str:
@@ -422,6 +423,7 @@ def _check_authority(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
 
 ORACLES = {
     "crash": Oracle("no unhandled exception", "no reply of a model may end the program"),
+    "request": Oracle("no invalid request", "a provider accepts every request of the agent"),
     "hang": Oracle("no hang", "every run ends"),
     "endless": Oracle("no endless loop", "the agent ends when the model has ended"),
     "conversation": Oracle(
@@ -448,7 +450,9 @@ ORACLES = {
         _check_authority,
     ),
 }
-CRASH, HANG, ENDLESS = (ORACLES[name].title for name in ("crash", "hang", "endless"))
+CRASH, REFUSED, HANG, ENDLESS = (
+    ORACLES[name].title for name in ("crash", "request", "hang", "endless")
+)
 REASONS = {oracle.title: (name, oracle.reason) for name, oracle in ORACLES.items()}
 
 

@@ -223,7 +223,8 @@ class LoopWatch:
                 got = sent.get(call_id, own)
                 if got != own and got in returned.values():
                     name = next(made.name for made in calls if made.id == call_id)
-                    yield name, describe_exchange(name, own, got)
+                    # One cause, whichever tools were called.
+                    yield "exchanged", describe_exchange(name, own, got)
 
     def _split(
         self, replies: Replies

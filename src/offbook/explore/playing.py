@@ -56,6 +56,7 @@ from offbook.explore.oracles import (
     ENDLESS,
     LOST,
     REASONS,
+    REFUSED,
     BrokenInvariant,
     RunEvidence,
     check_run,
@@ -102,6 +103,7 @@ CALLED_FRAMEWORKS = {
     *("langchain_openai", "langchain_anthropic", "smolagents"),
 }
 FRAMEWORK_TOOLS = "langchain_core.tools"
+REFUSED_REQUEST = "the provider refused the request"  # so begins the error of such a run
 OUTDATED = "OutdatedScript"  # a script of a corpus that does not fit the agent any more
 ATTACKS = 0.2  # of the behaviours: the model obeys the text of a tool
 FAULTS = 0.12  # of the behaviours: a tool or the provider fails
@@ -583,6 +585,9 @@ def _crash(error: BaseException) -> BrokenInvariant:
     kind = type(error).__name__
     if isinstance(error, RunError) and error.what.startswith(NO_END):
         return BrokenInvariant(ENDLESS, error.what, f"{ENDLESS}: ")
+    # The agent may have caught the error of its client: it raised nothing then.
+    if isinstance(error, RunError) and error.what.startswith(REFUSED_REQUEST):
+        return BrokenInvariant(REFUSED, error.what, f"{REFUSED}: ")
     # Of a command, only the last words are known.
     named = _EXCEPTION.findall(str(error)) if isinstance(error, RunError) else []
     trace = error.__traceback__
