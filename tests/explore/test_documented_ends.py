@@ -12,11 +12,13 @@ from langchain_openai import ChatOpenAI
 from langgraph.graph import START, MessagesState, StateGraph  # pyright: ignore[reportMissingTypeStubs] - it has none
 from pydantic_ai import Agent
 
-from offbook import drive
+from offbook import drive, say, when
+from offbook.errors import InvariantBroken
 from offbook.exchange.messages import RAW_ARGUMENTS
-from offbook.explore import explore
+from offbook.explore import explore, replay
 from offbook.explore.moves import GeneratedCall, Move
 from offbook.explore.playing import Behaviour, Job, Stage
+from offbook.runs import Run
 from offbook.subjects.frameworks.framework import is_documented_end
 from tests.explore.hosts import Bug, host_langgraph
 
@@ -118,3 +120,14 @@ def test_arguments_that_a_model_of_a_framework_refuses_are_no_finding_in_a_node_
 def test_arguments_that_the_user_reads_are_a_finding_in_a_node_of_the_user():
     (violation,) = play(lambda: asking_graph(reads=True), "{").violations
     assert "JSONDecodeError" in violation.message
+
+
+@pytest.mark.slow
+def test_a_refusal_that_ends_the_run_is_no_finding_unless_an_invariant_wants_an_answer():
+    def answers(run: Run, _: Any) -> bool:
+        return run.output is not None
+
+    script = when("Find order 7", [say("I cannot help with that.", stop="refusal")])
+    replay(openai_agent, script)
+    with pytest.raises(InvariantBroken, match="answers"):
+        replay(openai_agent, script, answers)

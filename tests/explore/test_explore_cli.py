@@ -300,6 +300,18 @@ def test_an_interrupted_search_without_a_finding_says_what_it_has_tried(
     assert "the search did not end" in outcome.output
 
 
+def test_a_search_that_is_interrupted_at_its_first_behaviour_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("offbook.explore.search.explore", interrupt)
+    outcome = CliRunner().invoke(explore_command, ["shop:broken_shop", "Refund order 7"])
+    assert "nothing was explored yet: the first behaviour had not ended" in outcome.stderr
+
+
 def test_the_json_of_an_interrupted_search_does_not_look_like_a_pass(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):

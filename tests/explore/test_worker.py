@@ -19,8 +19,10 @@ import pytest
 from offbook import session
 from offbook.errors import InvariantBroken, UsageError
 from offbook.explore import Counterexample, Exploration, explore, replay, run_rendered
+from offbook.explore.search import describe
+from offbook.explore.worker import LEAST_PATIENCE, Players
 from offbook.runs import Run
-from tests.explore.worlds import MOCKS, PROMPT, broken_shop, fixed_shop
+from tests.explore.worlds import MOCKS, PROMPT, broken_shop, fixed_shop, never_twice
 
 ROOT = Path(__file__).parents[2]
 NUMBER = {"type": "object", "properties": {"number": {"type": "integer"}}, "required": ["number"]}
@@ -93,6 +95,102 @@ def test_the_search_goes_on_after_hangs_that_are_one_finding():
 
     findings = find(world_with(wait_for_ever), never_two, runs=40)
     assert [finding.invariant for finding in findings] == ["no hang", "never_two"]
+
+
+def test_an_agent_that_is_slower_than_the_deadline_is_no_finding():
+    def world() -> Any:
+        time.sleep(2)
+        return fixed_shop()
+
+    error = r"more than 0\.5 s to start and to end after a reply without a call; it was in .*world"
+    with pytest.raises(UsageError, match=error) as caught:
+        explore(world, PROMPT, runs=3, deadline=0.5)
+    assert "raise --deadline" in str(caught.value)
+
+
+def test_a_search_ends_in_time_while_it_makes_a_script_that_hangs_smaller():
+    began = time.monotonic()
+    (finding,) = find(world_with(wait_for_ever), runs=None, minutes=0.1, deadline=4.0)
+    assert time.monotonic() - began < 18  # the hang, its confirmation, and half of the rest
+    assert finding.repeats
+
+
+def test_a_script_without_the_time_to_make_it_smaller_is_not_called_the_smallest():
+    def world() -> Any:
+        def extension(api: Any) -> None:
+            @api.tool("refund", parameters=NUMBER)
+            def refund(params: Any, ctx: Any) -> str:
+                time.sleep(0.3)
+                raise SystemError("it crashed")
+
+        return session(extensions=[extension], mock_tools=MOCKS)
+
+    with pytest.raises(InvariantBroken) as caught:
+        explore(world, PROMPT, minutes=0.01)
+    (finding,) = cast("Exploration", caught.value.exploration).findings
+    assert (finding.repeats, finding.smallest) == (True, False)
+    assert "there was no time to make it smaller" in str(caught.value)
+    assert "the smallest" not in str(caught.value)
+
+
+def test_a_hang_that_is_a_finding_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch):
+    """It is known where it is, so it takes less than the least for a new one, and only once."""
+    late: list[float] = []
+    learn: Any = getattr(Players, "_learn")  # noqa: B009 - not a part of its interface
+
+    def note(players: Players, result: Any) -> None:
+        late.append(getattr(result, "late", 0))
+        learn(players, result)
+
+    monkeypatch.setattr(Players, "_learn", note)
+    with pytest.raises(InvariantBroken) as caught:
+        explore(world_with(wait_for_ever), PROMPT, runs=30, deadline=3.0)
+    found = cast("Exploration", caught.value.exploration)
+    ((_, times),) = found.broken_by.items()
+    assert found.behaviours == 30
+    again = late[-25:]  # after the first one and its script
+    assert 5 < sum(map(bool, again)) <= times
+    assert max(again) < LEAST_PATIENCE
+
+
+def test_a_script_that_is_being_made_smaller_is_reported_when_the_search_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    seen: list[Exploration] = []
+    monkeypatch.setattr("offbook.explore.search.shrink", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        explore(broken_shop, PROMPT, never_twice, runs=100, progress=seen.append)
+    (finding,) = seen[-1].findings
+    assert (finding.invariant, finding.repeats, finding.smallest) == ("never_twice", False, False)
+    text = describe(seen[-1])
+    assert "a script that broke it once; the search was ended before it was tried again" in text
+    assert "the smallest" not in text
+
+
+def test_a_script_that_hangs_has_values_in_place_of_results():
+    """What comes before the hang need not stay only because its result had the value."""
+
+    def world() -> Any:
+        def extension(api: Any) -> None:
+            @api.tool("list_orders", parameters={"type": "object"})
+            def list_orders(params: Any, ctx: Any) -> str:
+                return "4711"
+
+            @api.tool("refund", parameters=NUMBER)
+            def refund(params: Any, ctx: Any) -> str:
+                if params["number"] == 4711:
+                    wait_for_ever()
+                return "refunded"
+
+        return session(extensions=[extension], mock_tools=MOCKS)
+
+    finding = next(f for f in find(world, runs=60, deadline=2.0) if f.invariant == "no hang")
+    assert "seen" not in finding.script
+    assert "list_orders" not in finding.script
+    assert 'call("refund", {"number": 4711})' in finding.script
 
 
 def test_a_hang_that_is_not_seen_again_is_no_finding_and_is_counted(tmp_path: Path):

@@ -190,7 +190,8 @@ def explore_command(  # noqa: PLR0913 - the options of the command
     except InvariantBroken as error:
         report(cast("Exploration", error.exploration), complete=True)
         return 1
-    except BaseException:
+    except BaseException as error:
+        _note_early_end(error, unfinished)
         for found in unfinished:  # what was found so far is not lost
             report(found, complete=False)
         raise
@@ -205,6 +206,11 @@ def explore_command(  # noqa: PLR0913 - the options of the command
         echo(f"offbook: {what}: {instead}", err=True)
     _show_corpus(found, corpus)
     return 0
+
+
+def _note_early_end(error: BaseException, unfinished: Sequence[Exploration]) -> None:
+    if not unfinished and isinstance(error, KeyboardInterrupt):
+        echo("nothing was explored yet: the first behaviour had not ended", err=True)
 
 
 def _show_trace(trace: Path | None) -> None:
@@ -438,6 +444,7 @@ def _as_json(found: Exploration, *, complete: bool) -> dict[str, Any]:
                 "run": finding.run,
                 "broken_by": found.broken_by[finding.key],
                 "repeats": finding.repeats,
+                "smallest": finding.smallest,
             }
             for finding in found.findings
         ],

@@ -36,7 +36,15 @@ from offbook.explore.moves import (
     resolve,
     uses_results,
 )
-from offbook.explore.oracles import CRASH, HANG, ORACLES, REASONS, BrokenInvariant, check_names
+from offbook.explore.oracles import (
+    CRASH,
+    HANG,
+    ORACLES,
+    REASONS,
+    REFUSED,
+    BrokenInvariant,
+    check_names,
+)
 from offbook.explore.playing import (
     Behaviour,
     Invariant,
@@ -51,6 +59,7 @@ from offbook.runs.ray_engine import choose_engine
 from offbook.runs.run import in_event_loop
 
 if TYPE_CHECKING:
+    from offbook.exchange.model import Tool
     from offbook.explore.moves import Script
     from offbook.explore.tool_policy import ToolPolicy
     from offbook.runs.run import Run
@@ -66,8 +75,10 @@ RUNS_OF_PROCESS = 150  # each of an agent that is a process takes long
 OF_CORPUS = -1  # the number of a script of the corpus
 SIDE_BY_SIDE_PLAYS = 3  # of a script that must fail each time
 LONG = 60  # seconds of a search whose states are counted by the minute
-MAX_HANGS = 12  # tries to shorten a script that hangs: each takes seconds
+MAX_HANGS = 60  # tries to shorten a script that hangs
+HANG_SECONDS = 60  # for these tries: each that hangs takes seconds
 MAX_FRESH = 60  # tries in a new process each
+SHARE = 0.5  # of the rest of a search with `minutes`, in which a script is made smaller
 
 
 class Chunk(NamedTuple):
@@ -84,8 +95,9 @@ RAY_CHUNK = Chunk(64, 2048, 5.0)  # a task of a cluster begins with a new proces
 class Counterexample(msgspec.Struct, frozen=True):
     """A broken invariant, and the smallest script that breaks it.
 
-    `repeats` is false if the same script did not break it again: then it was not made smaller. If
-    `keeps_state`, it broke it again only where other behaviours had been played before.
+    `repeats` is false if the same script did not break it again: then it was not made smaller.
+    Without `smallest`, the time or the tries to make it smaller were over. If `keeps_state`, it
+    broke it again only where other behaviours had been played before.
     """
 
     invariant: str
@@ -97,6 +109,7 @@ class Counterexample(msgspec.Struct, frozen=True):
     repeats: bool = True
     key: str = ""
     keeps_state: bool = False
+    smallest: bool = True
 
     @property
     def cause(self) -> tuple[str, frozenset[str]]:
@@ -366,7 +379,7 @@ def _never_asked(behaviour: Behaviour) -> OffbookError:
     """Return the error for an agent that sent no request: no model can be the cause of anything."""
     hint = "run the agent alone first; each behaviour begins in an empty folder"
     for violation in behaviour.violations:
-        if violation.invariant == CRASH:
+        if violation.invariant in {CRASH, REFUSED}:
             what = "nothing was explored: the agent failed before it called the model"
             return UsageError(f"{what}\n  {violation.message}", hint=hint)
     return RunError("nothing was explored: the agent never called the model", hint=hint)
@@ -406,12 +419,15 @@ class Search:
         self._shrunk: Counter[str] = Counter()
         self._is_process = False  # known from the first behaviour
         self._began = time.monotonic()
+        self._ends = math.inf
+        self._tools: dict[str, Tool] = {}
         if corpus is not None:
             found.corpus, found.kept = str(corpus.folder), len(corpus.scripts)
 
     def draw(self, seed: int, runs: int | None, steps: int, seconds: float, size: Chunk) -> None:
         """Play the scripts of the corpus, and the behaviours of a seed."""
         found = self._found
+        self._ends = self._began + seconds
         jobs = self._list_jobs(seed, runs, steps)
         last: Job | None = None
         for chunk in _chunks(jobs, size):
@@ -421,8 +437,10 @@ class Search:
                 self._note(behaviour, number, job)
                 if len(found.findings) >= MAX_FINDINGS:
                     return
+                if time.monotonic() >= self._ends:
+                    break
             last = chunk[-1][1]
-            if found.seconds >= seconds:
+            if time.monotonic() >= self._ends:
                 break
         # Which one is the last was not known before.
         if last is not None and not found.findings and not found.trace:
@@ -473,6 +491,7 @@ class Search:
             found.new_states[int(found.seconds // 60)] += 1
         found.called |= {made.tool for move in behaviour.moves for made in move.calls}
         found.offered |= {tool.name for tool in behaviour.tools}
+        self._tools.update({tool.name: tool for tool in behaviour.tools})
         found.succeeded.update(behaviour.succeeded)
         found.notes.update(behaviour.notes)
         found.trace = behaviour.trace or found.trace
@@ -486,7 +505,13 @@ class Search:
             if self._is_known(violation, behaviour.moves):
                 continue
             self._shrunk[violation.key] += 1
-            finding = self._minimize(behaviour, violation, number)
+            if self._progress is not None:  # it takes long to make a script smaller
+                self._progress(found)
+            try:
+                finding = self._minimize(behaviour, violation, number)
+            except (KeyboardInterrupt, SystemExit):
+                self._add(self._as_found(behaviour, violation, number))
+                raise
             if finding is None:
                 found.slow += 1
                 continue
@@ -532,6 +557,8 @@ class Search:
         if finding.cause in {other.cause for other in findings}:
             return False
         findings.append(finding)
+        if finding.invariant == HANG and finding.repeats:
+            self._players.found_hangs.add(finding.key)
         return True
 
     def _is_known(self, violation: BrokenInvariant, moves: tuple[Move, ...]) -> bool:
@@ -580,7 +607,23 @@ class Search:
                     return found
         if finding is None:
             return None
-        return msgspec.structs.replace(finding, repeats=False, keeps_state=True)
+        return msgspec.structs.replace(finding, repeats=False, keeps_state=True, smallest=True)
+
+    def _as_found(
+        self, behaviour: Behaviour, violation: BrokenInvariant, number: int
+    ) -> Counterexample:
+        """Return the finding for a violation, with its whole script, which was not tried again."""
+        return Counterexample(
+            violation.invariant,
+            violation.message,
+            render_script(behaviour.prompt or self._found.prompt, behaviour.moves),
+            number,
+            behaviour.moves,
+            len(behaviour.moves),
+            repeats=False,
+            key=violation.key,
+            smallest=False,
+        )
 
     def _play_again(self, job: Job, limit: Limit, *, fresh: bool) -> Behaviour:
         """Play a part of a script; a process says only once that a tool has succeeded."""
@@ -616,6 +659,20 @@ class Search:
             job = Job(prompt=prompt, moves=moves, text=text, records=records)
             return self._play_again(job, limit, fresh=fresh)
 
+        now = time.monotonic()
+        ends = now + SHARE * (self._ends - now)
+        ends = min(ends, now + HANG_SECONDS) if hangs else ends
+        tries = MAX_HANGS if hangs else MAX_FRESH if fresh else MAX_RUNS
+
+        def make_smaller(moves: tuple[Move, ...]) -> tuple[Move, ...]:
+            nonlocal is_smallest
+            smaller, tried = shrink(moves, still_fails, tries, self._tools)
+            is_smallest = tried < tries and time.monotonic() < ends
+            return smaller
+
+        def still_fails(moves: tuple[Move, ...]) -> bool:
+            return time.monotonic() < ends and fails(moves)
+
         def fails(moves: tuple[Move, ...], limit: Limit = "try") -> bool:
             # Conversations side by side may meet in another order each time.
             times = SIDE_BY_SIDE_PLAYS if any(move.beside for move in moves) else 1
@@ -629,24 +686,15 @@ class Search:
             return None
         if not (again and fails(moves, whole)):
             self._found.trace = play(moves, whole, records=records).trace or self._found.trace
-            script = render_script(prompt, moves)
-            return Counterexample(
-                violation.invariant,
-                violation.message,
-                script,
-                number,
-                moves,
-                length,
-                repeats=False,
-                key=violation.key,
+            return msgspec.structs.replace(
+                self._as_found(behaviour, violation, number), smallest=True
             )
         # Before: a value of a result would be another one without the results that came first.
         # After: a value that is needed may be the same in every run now.
-        moves = _fix_values(moves, play, fails)
-        tries = MAX_HANGS if hangs else MAX_FRESH if fresh else MAX_RUNS
-        moves, _ = shrink(moves, fails, tries)
+        is_smallest = True
+        moves = make_smaller(_fix_values(moves, play, fails))
         if (fixed := _fix_values(moves, play, fails)) != moves:
-            moves, _ = shrink(fixed, fails, tries)
+            moves = make_smaller(fixed)
         script = render_script(prompt, moves)
         # The text itself is what a person pastes, so it is what must fail.
         played = play(moves, whole, text=script, records=records)
@@ -661,6 +709,7 @@ class Search:
             length,
             repeats=same is not None,
             key=violation.key,
+            smallest=is_smallest,
         )
 
 
@@ -710,7 +759,9 @@ def _fix_values(
     """Return the moves with the values of results as constants, if they still fail."""
     if not uses_results(moves):
         return moves
-    seen = play(moves).seen
+    # A behaviour that hangs has none: then they are those of the moves before.
+    played = (play(moves[:end]).seen for end in range(len(moves), 0, -1))
+    seen = next(filter(None, played), ())
     fixed = tuple(_with_values(move, seen) for move in moves)
     return fixed if fails(fixed) else moves
 
@@ -747,7 +798,15 @@ def describe(found: Exploration) -> str:
         head = f"{finding.invariant}: {finding.message}"
         if finding.repeats:
             steps = len([move for move in finding.moves if move != END and not move.fault])
-            how = f"the smallest script that breaks it ({steps} of {finding.found_with} messages):"
+            size = f"{steps} of {finding.found_with} messages"
+            how = f"the smallest script that breaks it ({size}):"
+            if not finding.smallest:
+                how = f"a script that breaks it ({size}); there was no time to make it smaller:"
+        elif not finding.smallest:
+            how = (
+                "a script that broke it once; the search was ended before it was tried again and"
+                " made smaller:"
+            )
         elif finding.keeps_state:
             how = (
                 "the agent keeps something from one run to the next: this script broke it after"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import msgspec
 
-from offbook.errors import OffbookError, RunError
+from offbook.errors import OffbookError, RunError, UsageError
 from offbook.explore.moves import Move
 from offbook.explore.oracles import CRASH, HANG, BrokenInvariant
 from offbook.explore.playing import Behaviour, Invariant, Job, Stage, World
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 Limit = Literal["deadline", "again", "try"]
 AGAIN = 0.25  # of the deadline
 LEAST_PATIENCE, SLOWER, SLOWER_THAN_FIRST = 2.0, 10, 3  # seconds, and times the slowest
+# The least for a hang that is a finding already: most behaviours take much less.
+LEAST_OF_KNOWN = 0.5
 
 
 GARBAGE = 20_000  # new objects before a process of a search looks for cycles; 700 by default
@@ -155,7 +157,9 @@ class Players:
         self._engine = engine or LocalEngine()
         self._stage: Stage | None = None
         self._first = self._slowest = 0.0  # seconds: of first and of later behaviours
+        self._finished = False  # whether any behaviour has
         self._known_hangs: set[str] = set()  # their keys: such a hang is not waited for
+        self.found_hangs: set[str] = set()  # those with a script: of another one none is needed
         self._opened = ExitStack()
 
     def __enter__(self) -> Self:
@@ -187,9 +191,10 @@ class Players:
 
     def _seconds(self, limit: Limit) -> float:
         deadline = self._deadline or 0
-        if limit == "deadline":
+        if limit == "deadline" or not self._finished:
             return deadline
-        seconds = max(LEAST_PATIENCE, SLOWER * self._slowest, SLOWER_THAN_FIRST * self._first)
+        least = LEAST_OF_KNOWN if self.found_hangs else LEAST_PATIENCE
+        seconds = max(least, SLOWER * self._slowest, SLOWER_THAN_FIRST * self._first)
         return min(deadline, max(seconds, AGAIN * deadline if limit == "again" else 0))
 
     def _timeout_of(self, sent: SentJob) -> float:
@@ -221,6 +226,7 @@ class Players:
         """Note how long a behaviour took, and where one hangs."""
         if isinstance(result, FinishedJob):
             played: Played = result.value
+            self._finished = True
             if played.is_first:
                 self._first = max(self._first, played.seconds)
             else:
@@ -241,11 +247,28 @@ class Players:
             crash = BrokenInvariant(CRASH, f"the process of the agent {how}", f"{CRASH}: {how}")
             return self._observe(sent.job, crash)
         hang = _describe_hang(result.late, result.place)
+        if not self._finished and self._plan.script is None:
+            self._check_speed()
+        if hang.key in self.found_hangs and sent.job.seed:
+            return Behaviour((), (hang,), requests=1)
         if result.late < sent.seconds and hang.key not in self._known_hangs:
             (result,) = self._run_here([sent._replace(whole=True)])
             self._learn(result)
             return self._read(result)
         return self._observe(sent.job, hang)
+
+    def _check_speed(self) -> None:
+        """Raise if the deadline is too short for the agent, whatever the model does."""
+        (result,) = self._run_here([SentJob(0, Job(), self._deadline or 0)])
+        self._learn(result)
+        if isinstance(result, FinishedJob) or not result.late:
+            return
+        where = f"; it was in {result.place}" if result.place else ""
+        raise UsageError(
+            f"the agent needs more than {result.late:g} s to start and to end after a reply"
+            f" without a call{where}",
+            hint="raise --deadline (deadline=…); if it never ends, run it alone first",
+        )
 
     def _observe(self, job: Job, violation: BrokenInvariant) -> Behaviour:
         """Return the behaviour of a job that had no end; its moves are reported in another try."""
