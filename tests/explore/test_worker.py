@@ -172,16 +172,17 @@ def test_a_script_that_is_being_made_smaller_is_reported_when_the_search_is_inte
 
 def test_a_script_that_hangs_has_values_in_place_of_results():
     """What comes before the hang need not stay only because its result had the value."""
+    known = 1177 * len(MOCKS) + 3  # 4711, which is no constant of the code
 
     def world() -> Any:
         def extension(api: Any) -> None:
             @api.tool("list_orders", parameters={"type": "object"})
             def list_orders(params: Any, ctx: Any) -> str:
-                return "4711"
+                return str(known)
 
             @api.tool("refund", parameters=NUMBER)
             def refund(params: Any, ctx: Any) -> str:
-                if params["number"] == 4711:
+                if params["number"] == known:
                     wait_for_ever()
                 return "refunded"
 
