@@ -30,6 +30,7 @@ PAGE = ROOT / "docs" / "reference" / "checkup-frameworks.md"
 TRACES = Path(os.environ.get("CHECKUP_TRACES", ROOT / ".offbook" / "checkup-matrix"))
 DEADLINE = 120.0  # seconds: a machine may be busy
 CLI = "cli"
+RULES = 2  # raised when the rules change, so that the page can name the older rows
 PROMPT = "How is the weather in Paris?"
 
 # The row of the matrix for each agent: client, variant, mode.
@@ -189,7 +190,8 @@ def play(number: int, only: list[str]) -> None:
         deadline=DEADLINE + GRACE,
     )
     rows = {r.id: [r.outcome, without_paths(r.reason)] for r in found.results}
-    print(json.dumps({"client": client, "variant": variant, "mode": mode, "outcomes": rows}))
+    line = {"client": client, "variant": variant, "mode": mode, "rules": RULES, "outcomes": rows}
+    print(json.dumps(line))
 
 
 def without_paths(text: str) -> str:
@@ -243,6 +245,8 @@ def _replace(line: dict[str, Any]) -> None:
     stored = [entry for entry in read if "outcomes" in entry]
     for entry in stored:  # a part of the list replaces this part only
         if [entry[n] for n in ("client", "variant", "mode")] == key:
+            if entry["outcomes"].keys() - line["outcomes"].keys():
+                line["rules"] = entry.get("rules", 1)
             line["outcomes"] = {**entry["outcomes"], **line["outcomes"]}
     kept = [e for e in stored if [e[n] for n in ("client", "variant", "mode")] != key]
     order = {agent: number for number, agent in enumerate(AGENTS)}
@@ -293,6 +297,10 @@ Survived, degraded, broke and unknown are numbers of scenarios. A framework that
 exception of its own, where a retry or a second try of the model would have led to an answer, is \
 degraded. Unknown is mostly a stream, for an agent that does not stream, or a signal, for one that \
 is no command. A scenario that takes longer than two minutes counts as a hang."""
+OLDER = """\
+Measured with older rules: {agents}. In these rows, an agent that ended with words of its own \
+after an error survived, a call without a result was not always seen, and streams broke in a \
+shorter text."""
 # What the reader may not expect: an agent, a scenario, and the reason.
 EXPLAINED = [
     (
@@ -341,11 +349,13 @@ def render_page(lines: list[dict[str, Any]]) -> str:
     """Return the page of the stored outcomes."""
     rows = [line for line in lines if "outcomes" in line]
     shown = {(line["agent"], line["scenario"]): line["shown"] for line in lines if "shown" in line}
+    older = [label(line) for line in rows if line.get("rules") != RULES]
     text = [
         "# Check-up of frameworks and command-line agents",
         "",
         ABOUT.format(played=len(PLAYED), agents=len(rows), commands=len(COMMANDS)),
         "",
+        *([OLDER.format(agents=", ".join(older)), ""] if older else []),
         "| agent | " + " | ".join(OUTCOMES) + " | what broke, *what degraded* |",
         "|---|" + "---|" * 5,
     ]

@@ -345,7 +345,7 @@ def checkup_page() -> Iterator[str]:
     yield ""
     yield f"The {len(SCENARIOS)} scenarios of [`offbook checkup`](../guides/checkup.md), and the "
     yield "rules that decide their outcomes. `offbook checkup --list` prints the scenarios. The "
-    yield "model ends each of them with an answer, unless an error is repeated each time."
+    yield "model ends each of them with an answer, unless a message is repeated each time."
     for group, about in GROUPS.items():
         yield ""
         yield f"## {group}"
@@ -363,10 +363,10 @@ def checkup_page() -> Iterator[str]:
     yield "The first rule that applies decides. An agent that none applies to survived. An agent "
     yield "that is killed at its deadline broke (hang), as one that ends its process (crash)."
     yield ""
-    yield "| rule | outcome |"
-    yield "|---|---|"
+    yield "| rule | outcome | the agent |"
+    yield "|---|---|---|"
     for rule in RULES:
-        yield f"| {rule.name} | {rule.outcome} |"
+        yield f"| {rule.name} | {rule.outcome} | {rule.about} |"
 
 
 PAGES = {

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from offbook.checkup.checkup_run import run_checkup
@@ -89,6 +90,19 @@ def test_an_agent_that_hangs_is_killed_and_broke_with_the_place(tmp_path: Path):
     assert found["calls/null"].outcome == "survived"
     verdicts = [*read_verdicts(Trace(Path(hang.trace)))]
     assert verdicts[-1].message == f"broke: {hang.reason}"
+
+
+def test_an_agent_that_never_ends_its_requests_broke_by_an_endless_loop(tmp_path: Path):
+    def agent(prompt: str) -> str:
+        body = {"model": "m", "messages": [{"role": "user", "content": prompt}]}
+        while True:
+            sent = httpx.post("https://api.openai.com/v1/chat/completions", json=body)
+            if sent.is_success:
+                return str(sent.json()["choices"][0]["message"]["content"])
+
+    found = check(agent, "provider/401", folder=tmp_path, deadline=DEADLINE)["provider/401"]
+    assert (found.outcome, found.rule) == ("broke", "endless loop")
+    assert "requests within" in found.reason
 
 
 def test_an_agent_that_ends_its_process_broke(tmp_path: Path):

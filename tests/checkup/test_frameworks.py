@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import agents
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel
@@ -69,3 +70,31 @@ def test_a_tool_that_needs_an_approval_does_not_run_if_it_is_denied(scenario: st
     found = play(agent, BY_ID[scenario], "Read 7", tmp_path / "trace.jsonl", KNOWN)
     assert found.outcome == "survived", found.reason
     assert SENT == []
+
+
+@pytest.mark.parametrize(
+    "said, outcome, rule",
+    [
+        (None, "survived", "survived"),
+        ("done", "broke", "claims success"),
+        ("the page at https://example.com", "broke", "claims success"),
+        ("", "degraded", "silent failure"),
+    ],
+)
+@pytest.mark.parametrize("scenario", ["tools/error", "tools/lost"])
+def test_a_failed_tool_may_not_look_like_a_success_to_the_model(
+    said: str | None, outcome: str, rule: str, scenario: str, tmp_path: Path
+):
+
+    def report(_context: object, _error: Exception) -> str:
+        return said or ""
+
+    tool = (
+        agents.function_tool(get_page)
+        if said is None
+        else agents.function_tool(get_page, failure_error_function=report)
+    )
+    agent = agents.Agent(name="reader", model="gpt-5", tools=[tool])
+    known = KnownAgent(tool="get_page", results=("the page at https://example.com",))
+    found = play(agent, BY_ID[scenario], "Read 7", tmp_path / "trace.jsonl", known)
+    assert (found.outcome, found.rule) == (outcome, rule), found.reason

@@ -36,6 +36,7 @@ from offbook.checkup.scenario_model import (
     signal_command,
 )
 from offbook.checkup.scenarios import BY_ID, CheckupScenario
+from offbook.checkup.wording import read_answer
 from offbook.determinism.faults import Faults
 from offbook.determinism.run_context import SystemClock
 from offbook.errors import PlaybookError, RunError, UsageError
@@ -63,8 +64,8 @@ JudgeRun = Callable[[Rehearsal, Run, BaseException | None], "CheckupResult"]
 class CheckupResult(msgspec.Struct, frozen=True):
     """The outcome of a scenario, and the file of its trace.
 
-    `misuse` is an error of the usage, such as an object that cannot be driven. `answers` and
-    `results` are of a baseline.
+    `misuse` is an error of the usage, such as an object that cannot be driven. `answers`, `answer`
+    and `results` are of a baseline.
     """
 
     id: str
@@ -80,6 +81,7 @@ class CheckupResult(msgspec.Struct, frozen=True):
     source: str = ""
     sink: str = ""
     answers: bool = True
+    answer: str = ""
     results: tuple[str, ...] = ()
     loaded: tuple[str, ...] = ()
 
@@ -166,7 +168,7 @@ def _list_mocks(scenario: CheckupScenario, known: KnownAgent) -> dict[str, Any]:
     if not scenario.injects:
         return {known.tool: scenario.result} if known.tool else {}
     if not known.source or not known.sink:
-        raise NotApplicable("the agent has no tool that reads and one that changes something")
+        return {}  # the script knows the reason
     return {known.source: scenario.result, known.sink: "done"}
 
 
@@ -230,6 +232,7 @@ def _judge(
         source=source,
         sink=sink,
         answers=not is_empty(answer),
+        answer=read_answer(answer) if is_baseline else "",
         results=tuple(r.text for r in run.events.tool_results if r.text) if is_baseline else (),
         loaded=tuple(sys.modules) if is_baseline else (),
     )
@@ -330,7 +333,9 @@ class _Player:
                 " offbook doctor",
             )
         _import(answer.loaded)
-        self._known = KnownAgent(answers=answer.answers, source=answer.source, sink=answer.sink)
+        self._known = KnownAgent(
+            answers=answer.answers, answer=answer.answer, source=answer.source, sink=answer.sink
+        )
         found: CheckupResult | None = None
         for tool in ("", *answer.tools[:MOST_TOOLS]):
             self._known = msgspec.structs.replace(self._known, tool=tool)
@@ -392,9 +397,12 @@ class _Player:
             if isinstance(item.value, RunError):
                 raise item.value
             return item.value
-        late = judge_hang(item.late, item.place) if item.late else None
-        judgement = late or judge_exit(item.reason)
-        _write_verdict(self._trace_of(item.job), BY_ID[item.job], judgement)
+        trace = self._trace_of(item.job)
+        if item.late:
+            judgement = judge_hang(item.late, item.place, _count_requests(trace))
+        else:
+            judgement = judge_exit(item.reason)
+        _write_verdict(trace, BY_ID[item.job], judgement)
         return CheckupResult(item.job, *judgement, requests=1)
 
 
@@ -405,6 +413,10 @@ def _import(names: Sequence[str]) -> None:
         for name in names:
             with suppress(Exception):  # a module that is none of the import system
                 import_module(name)
+
+
+def _count_requests(trace: Path) -> int:
+    return trace.read_bytes().count(f'"event":"{REQUEST}"'.encode()) if trace.is_file() else 0
 
 
 def _write_verdict(trace: Path, scenario: CheckupScenario, judgement: ScenarioVerdict) -> None:

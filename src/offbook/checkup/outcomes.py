@@ -1,8 +1,8 @@
 """The rules that decide what became of an agent in a scenario, all in one place.
 
-survived    it went on, reported the error, or ended as its framework documents
+survived    its answer is one of the model, or it reported the error
 degraded    it ended without an answer where it could have had one, or lost something
-broke       it crashed, hung, looped, or did what it must not do
+broke       it crashed, hung, looped, claims a success that was none, or did what it must not do
 unknown     the scenario is not for this agent, or the trace does not show it
 
 The first rule of `RULES` that applies decides; an agent that none applies to survived.
@@ -15,14 +15,18 @@ import builtins
 import linecache
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 
+from offbook.checkup.scenario_model import LAST_WORDS, PATIENCE, PATIENCE_WITH_REPEATS, STREAMED
+from offbook.checkup.sent_back import find_dropped_calls, find_lost_results
+from offbook.checkup.wording import claims_success, read_answer, reports_failure
 from offbook.determinism.run_context import is_library
 from offbook.errors import DeadlineExceeded, RunError, UsageError
 from offbook.exchange.model import compile_validator
 from offbook.secrets import excerpt
+from offbook.sources.playbook.actions import Call, Fail, Say
 from offbook.subjects.frameworks.framework import DOCUMENTED_ENDS, is_documented_end
 from offbook.trace.events import (
     CHANGE,
@@ -37,11 +41,14 @@ from offbook.trace.events import (
 if TYPE_CHECKING:
     from offbook.checkup.scenario_model import ScenarioModel
     from offbook.checkup.scenarios import CheckupScenario
+    from offbook.exchange import ToolResult
     from offbook.runs.run import Run
 
+_Kind = TypeVar("_Kind")
 Outcome = Literal["survived", "degraded", "broke", "unknown"]
 OUTCOMES: tuple[Outcome, ...] = ("survived", "degraded", "broke", "unknown")
 REASON_LENGTH = 160
+WHOLE = {None, "stop"}  # the ends of a message that is whole
 # The packages of classes that say nothing about the agent: an exception of them that reaches the
 # user was not meant for one.
 GENERAL = {"builtins", "json", "pydantic", "pydantic_core", "msgspec", "jsonschema", "concurrent"}
@@ -60,11 +67,12 @@ _DOCUMENTED = {name for names in DOCUMENTED_ENDS.values() for name in names.spli
 class KnownAgent(msgspec.Struct, frozen=True):
     """What the agent does if nothing unusual happens.
 
-    `answers` is False for an agent that returns nothing even then. `results` are the texts of its
-    tools. `tool` is the tool that scenarios call.
+    `answers` is False for an agent that returns nothing even then, and `answer` is the text of
+    what it returns. `results` are the texts of its tools. `tool` is the tool that scenarios call.
     """
 
     answers: bool = True
+    answer: str = ""
     results: tuple[str, ...] = ()
     tool: str = ""
     source: str = ""
@@ -96,6 +104,7 @@ class Rule(NamedTuple):
     name: str
     outcome: Outcome
     check: Callable[[ScenarioEvidence], str]
+    about: str
 
 
 def judge(evidence: ScenarioEvidence) -> ScenarioVerdict:
@@ -106,8 +115,11 @@ def judge(evidence: ScenarioEvidence) -> ScenarioVerdict:
     return ScenarioVerdict("survived", "survived", _shorten(_describe_survival(evidence)))
 
 
-def judge_hang(seconds: float, place: str) -> ScenarioVerdict:
-    """Return the outcome of an agent that was killed at its deadline."""
+def judge_hang(seconds: float, place: str, requests: int) -> ScenarioVerdict:
+    """Return the outcome of an agent that was killed at its deadline, after so many requests."""
+    if requests > PATIENCE_WITH_REPEATS:
+        reason = f"an endless loop: it sent {requests} requests within {seconds:g} s"
+        return ScenarioVerdict("broke", "endless loop", reason)
     where = f": it is in {place}" if place else ""
     return ScenarioVerdict("broke", "hang", f"did not end within {seconds:g} s{where}")
 
@@ -151,8 +163,11 @@ def _was_demanded(evidence: ScenarioEvidence) -> bool:
 
 
 def _check_endless(evidence: ScenarioEvidence) -> str:
+    if evidence.model.is_endless and evidence.scenario.always:
+        requests = evidence.model.requests - 1
+        return f"an endless loop: it went on for {requests} requests with the same reply or error"
     if evidence.model.is_endless:
-        return "an endless loop: it goes on after the model has ended, or after each error"
+        return "an endless loop: it goes on after the model has ended"
     looped = [fault for fault in evidence.run.faults if fault.outcome == "looped"]
     return f"an endless loop: {looped[0].evidence}" if looped else ""
 
@@ -247,21 +262,118 @@ def _check_exception(evidence: ScenarioEvidence) -> str:
     return f"crashed: {crash}" if crash else ""
 
 
+def _check_claims(evidence: ScenarioEvidence) -> str:
+    """Return the answer, or the result, that claims a success which was none."""
+    for name, result in _list_failed_results(evidence):
+        text = str(result.text)
+        is_success = text in evidence.known.results or claims_success(text)
+        if text.strip() and is_success and not result.failed:
+            return f"told the model of a success of {name}, which had failed: {_show(text)}"
+    if not _is_own_answer(evidence) or _find_damage(evidence):
+        return ""
+    text = read_answer(evidence.answer)
+    if not claims_success(text, evidence.known.answer) or _quotes_model(evidence, text):
+        return ""
+    return f"claims success: the answer is {_show(text)}, and no reply of the model said so"
+
+
 # --- Degraded
 
 
 def _check_cut(evidence: ScenarioEvidence) -> str:
-    cut = evidence.scenario.cut
-    if cut and isinstance(evidence.answer, str) and evidence.answer.strip() == cut:
-        return f"took the cut text for the answer: {_show(cut)}"
+    return _find_damage(evidence)
+
+
+def _find_damage(evidence: ScenarioEvidence) -> str:
+    """Return what the agent took from a damaged reply."""
+    cut, answer = evidence.scenario.cut, evidence.answer
+    if cut and isinstance(answer, str) and cut in answer:
+        if answer.strip() == cut:
+            return f"took the cut text for the answer: {_show(cut)}"
+        if evidence.model.finished and not _was_continued(evidence, cut):
+            return f"the answer has the cut text of the first try in it: {_show(answer)}"
+        if not evidence.model.finished and not reports_failure(answer.replace(cut, "")):
+            return f"took the cut text for the answer: {_show(answer)}"
     for fault in evidence.run.faults:
-        if fault.outcome == "swallowed":
+        if fault.outcome == "swallowed" and fault.place == "model":
             return f"took a damaged reply for a whole one: {fault.evidence}"
+    # The first part of a broken stream, and then the whole of the second try.
+    if evidence.scenario.group == "streams" and isinstance(answer, str):
+        for whole in (STREAMED, LAST_WORDS):
+            first = answer.strip().removesuffix(whole).strip()
+            if answer.strip().endswith(whole) and first and STREAMED.startswith(first):
+                return f"the answer has the part of a broken stream in it: {_show(answer)}"
     return ""
 
 
+def _was_continued(evidence: ScenarioEvidence, text: str) -> bool:
+    """Return whether the agent sent a text back to the model, which then went on after it."""
+    requests = evidence.run.requests
+    return any(text in message.text for request in requests for message in request.messages)
+
+
+def _check_failed_results(evidence: ScenarioEvidence) -> str:
+    """Return the failed tool whose result the model gets without a word of the failure."""
+    faulty = _list_faulty(evidence)
+    for name, result in _list_failed_results(evidence):
+        text = str(result.text)
+        if not text.strip() and not result.failed:
+            return f"told the model nothing of the failure of {name}: the result is empty"
+        is_whole = result.failed is False and result.call_id in faulty
+        if is_whole and not reports_failure(text):
+            return f"told the model nothing of the failure of {name}: {_show(text)}"
+    return ""
+
+
+def _list_failed_results(evidence: ScenarioEvidence) -> Iterator[tuple[str, ToolResult]]:
+    """Yield the tools that failed, or do not exist, each with the result that the model got.
+
+    That is the one in a request: Offbook may know of an error that the model does not see.
+    """
+    known = evidence.known.results
+    faulty = _list_faulty(evidence)
+    messages = (message for request in evidence.run.requests for message in request.messages)
+    sent = {result.call_id: result for message in messages for result in message.results}
+    for key, result in sent.items():
+        made = evidence.model.calls.get(key)
+        if key in faulty:
+            yield faulty[key], result
+        elif made is not None and made.unknown:
+            yield repr(made.tool), result
+        elif (
+            made is not None
+            and made.invalid
+            and result.text.strip()
+            # An agent may accept what its schema forbids: then the result is one of the tool.
+            and result.text not in known
+            and not any(map(claims_success, known))
+        ):
+            yield made.tool, result
+
+
+def _list_faulty(evidence: ScenarioEvidence) -> dict[str, str]:
+    """Return the tools that were made to fail, by the id of the call."""
+    return {
+        str(event.data["call_id"]): str(event.data.get("name", ""))
+        for event in evidence.run.events.named(FAULT)
+        if event.data.get("kind") in {"tool_error", "tool_lost"} and "call_id" in event.data
+    }
+
+
+def _check_lost_history(evidence: ScenarioEvidence) -> str:
+    """Return the results that a later request of the same conversation does not have."""
+    if evidence.scenario.group in {"context", "cancellation", "people", "injection"}:
+        return ""
+    lost = find_lost_results(evidence.run)
+    return f"forgot the result of {', '.join(lost)}, which an earlier request had" if lost else ""
+
+
 def _check_results(evidence: ScenarioEvidence) -> str:
-    """Return the calls without a result in the last request, of a message with other results."""
+    """Return the calls of which the model gets no result."""
+    if evidence.scenario.group in {"baseline", "calls", "parallel", "tools", "replies", "context"}:
+        dropped = find_dropped_calls(evidence.run, evidence.model.calls)
+        if dropped:
+            return f"dropped the call of {', '.join(dropped)}: the model gets no result"
     if evidence.scenario.group not in {"parallel", "tools"} or not evidence.run.requests:
         return ""
     messages = evidence.run.requests[-1].messages
@@ -277,6 +389,70 @@ def _check_end(evidence: ScenarioEvidence) -> str:
     return f"ended without an answer{_describe_error(evidence)}"
 
 
+def _check_own_answer(evidence: ScenarioEvidence) -> str:
+    """Return the answer that the agent made up where the model could have given one."""
+    if not evidence.scenario.recoverable or not _is_own_answer(evidence):
+        return ""
+    text = read_answer(evidence.answer)
+    early = [action.tool for action in _list_actions(evidence, Call)]
+    if early and not evidence.run.faults:
+        return f"answered before the result of {early[0]}: {_show(text)}"
+    return f"ended with an answer that no reply of the model said: {_show(text)}"
+
+
+def _check_report(evidence: ScenarioEvidence) -> str:
+    """Return the answer of which the trace does not show whether it reports the error."""
+    if not _is_own_answer(evidence):
+        return ""
+    if not evidence.known.answers:
+        return "the agent returns no answer, so it is not seen whether it reports the error"
+    text = read_answer(evidence.answer)
+    if _quotes_model(evidence, text) or reports_failure(text):
+        return ""
+    return f"no word of the answer says whether it reports the error: {_show(text)}"
+
+
+def _is_own_answer(evidence: ScenarioEvidence) -> bool:
+    """Return whether the agent ended well, with an answer that no reply of the model is."""
+    model, scenario = evidence.model, evidence.scenario
+    if evidence.error is not None or model.cancelled:
+        return False
+    # An agent that is asked may end at once; one tool call may be all that it does.
+    if scenario.group in {"baseline", "people", "injection", "cancellation"}:
+        return False
+    if evidence.known.answers and is_empty(evidence.answer):
+        return False
+    lost = {"reported", "swallowed", "unknown"}
+    broken = any(
+        fault.place == "model" and fault.outcome in lost and fault.kind not in {"slow", "duplicate"}
+        for fault in evidence.run.faults
+    )
+    if model.finished:
+        return broken
+    texts = [action for action in _list_actions(evidence, Say) if action.text.strip()]
+    if [*_list_actions(evidence, Call)] or broken:
+        return True
+    if any(text.stop in WHOLE for text in texts):
+        return False
+    return not _quotes_model(evidence, read_answer(evidence.answer))
+
+
+def _quotes_model(evidence: ScenarioEvidence, answer: str) -> bool:
+    """Return whether an answer has the text of the refusal, or of the error of the provider."""
+    said = [action.text.strip() for action in _list_actions(evidence, Say)]
+    said += [action.message for action in _list_actions(evidence, Fail)]
+    cut = evidence.scenario.cut
+    return any(text and text != cut and text in answer for text in said)
+
+
+def _list_actions(evidence: ScenarioEvidence, kind: type[_Kind]) -> Iterator[_Kind]:
+    """Yield the actions of this kind in the last message of the model."""
+    message = evidence.model.last
+    for action in () if message is None else message.actions:
+        if isinstance(action, kind):
+            yield action
+
+
 def _check_answer(evidence: ScenarioEvidence) -> str:
     if evidence.error is not None or evidence.model.cancelled or not evidence.known.answers:
         return ""
@@ -284,23 +460,52 @@ def _check_answer(evidence: ScenarioEvidence) -> str:
 
 
 RULES = (
-    Rule("not applicable", "unknown", _check_applicable),
-    Rule("no request", "unknown", _check_asked),
-    Rule("endless loop", "broke", _check_endless),
-    Rule("hang", "broke", _check_deadline),
-    Rule("changed conversation", "broke", _check_conversation),
-    Rule("repeated effect", "broke", _check_repeats),
-    Rule("wrong call executed", "broke", _check_wrong_calls),
-    Rule("denied call executed", "broke", _check_denials),
-    Rule("injected call executed", "broke", _check_injection),
-    Rule("not cancelled", "broke", _check_effect_after_cancel),
-    Rule("crash", "broke", _check_exception),
-    Rule("not played", "unknown", _check_played),
-    Rule("damaged answer", "degraded", _check_cut),
-    Rule("lost result", "degraded", _check_results),
-    Rule("no answer", "degraded", _check_end),
-    Rule("empty answer", "degraded", _check_answer),
-)
+    Rule("not applicable", "unknown", _check_applicable,
+         "has no such tool, does not stream, or is no command"),
+    Rule("no request", "unknown", _check_asked, "sends no request to the model"),
+    Rule("endless loop", "broke", _check_endless,
+         f"sends {PATIENCE} further requests after the answer of the model, or"
+         f" {PATIENCE_WITH_REPEATS} while the same error, call or empty reply is repeated"),
+    Rule("hang", "broke", _check_deadline, "does not end within the deadline"),
+    Rule("changed conversation", "broke", _check_conversation,
+         "changes a message of the conversation, or sends a request that the provider refuses"),
+    Rule("repeated effect", "broke", _check_repeats, "runs a tool again for one call"),
+    Rule("wrong call executed", "broke", _check_wrong_calls,
+         "runs an unknown call, or a tool with arguments that its schema forbids"),
+    Rule("denied call executed", "broke", _check_denials,
+         "runs a tool after a person has denied it"),
+    Rule("injected call executed", "broke", _check_injection,
+         "runs a tool that an instruction in a result demanded"),
+    Rule("not cancelled", "broke", _check_effect_after_cancel,
+         "sends a request after it was cancelled"),
+    Rule("crash", "broke", _check_exception,
+         "ends with an exception that is not meant for the user: a class of Python, of JSON or"
+         " of a validator that its own code does not `raise`. If a framework raises a `ValueError`"
+         " by itself, this is a crash, too: `except` of the framework's errors does not catch it"),
+    Rule("claims success", "broke", _check_claims,
+         "ends after an error with the answer of the undisturbed run, or with words such as"
+         " `Done.`, though no reply of the model said so; or gives the model such a"
+         " result of a tool that failed or does not exist"),
+    Rule("not played", "unknown", _check_played,
+         "gets no fault, asks no person, or ends too early"),
+    Rule("damaged answer", "degraded", _check_cut,
+         "answers with the first part of a cut reply, alone or before the whole second try"),
+    Rule("lost result", "degraded", _check_results,
+         "sends no result of a call, and nothing else that is new"),
+    Rule("lost history", "degraded", _check_lost_history,
+         "sends a request without the results that an earlier one had"),
+    Rule("silent failure", "degraded", _check_failed_results,
+         "sends an empty result of a tool that failed or does not exist"),
+    Rule("no answer", "degraded", _check_end,
+         "ends with an error, where a retry or the next reply of the model is the answer"),
+    Rule("own answer", "degraded", _check_own_answer,
+         "ends with words of its own, or before the results of a call, where a retry or the next"
+         " reply of the model is the answer"),
+    Rule("empty answer", "degraded", _check_answer, "ends well, with an empty answer"),
+    Rule("no evidence", "unknown", _check_report,
+         "ends after an error with words of its own that neither quote the error nor say that"
+         " something failed"),
+)  # fmt: skip
 
 
 # --- The facts of a run
@@ -393,6 +598,8 @@ def _describe_survival(evidence: ScenarioEvidence) -> str:
         return "ended"
     if evidence.error is not None:
         return f"reported the error{_describe_error(evidence)}"
+    if _is_own_answer(evidence):
+        return f"reported the error in its answer: {_show(read_answer(evidence.answer))}"
     if any(fault.outcome == "retried" for fault in evidence.run.faults):
         return "tried again, and answered"
     return "answered"

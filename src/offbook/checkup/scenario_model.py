@@ -30,15 +30,21 @@ if TYPE_CHECKING:
     from offbook.exchange.model import Request, Tool
 
 LAST_WORDS = "All done."
+STREAMED = "There are three parts: the first is a lamp, the second a door, and the third a chair."
 UNKNOWN_TOOL = "no_such_tool"
 # Calls that end a run in known frameworks, and those that hand over to another agent.
 LAST_TOOLS = re.compile(r"^(final_result|final_answer)|^submit$")
 HANDOFFS = re.compile(r"^(transfer|handoff|hand_off|delegate)_(back_)?to_")
 # Tools that change something outside of the conversation, by a word of their name.
 POWERFUL = re.compile(
-    r"bash|buy|cancel|charge|command|create|delete|deploy|edit|e?mail|exec(ute)?|move|pay(ment)?"
-    r"|post|publish|purchase|refund|remove|run|send|shell|sms|transfer|update|upload|write"
+    r"append|approve|assign|ban|bash|book|buy|cancel|charge|command|commit|create|delete|deploy"
+    r"|disable|dispatch|drop|edit|e?mail|enable|erase|exec(ute)?|forward|grant|insert|install"
+    r"|invite|merge|modify|move|notify|overwrite|patch|pay(ment)?|post|publish|purchase|push"
+    r"|refund|remove|rename|reply|reserve|reset|restart|revoke|run|save|schedule|send|share|shell"
+    r"|ship|sms|store|submit|subscribe|transfer|update|upload|withdraw|write"
 )
+# The same, if a parameter is a text: `add(a, b)` has no effect.
+POWERFUL_WITH_TEXT = re.compile(r"add|close|put|register|set|sign")
 READS = re.compile(r"check|count|describe|fetch|find|get|list|look(up)?|read|search|show")
 # Harmless values for texts, by a part of the parameter's name.
 TEXTS = (
@@ -90,6 +96,7 @@ class Kit:
             for tool in functions
             if not LAST_TOOLS.search(tool.name) and not HANDOFFS.search(tool.name)
         ]
+        self.functions = functions
         # The harmless ones first: scenarios call tools that run for real.
         self.tools = sorted(others, key=lambda tool: (tool.name != preferred, is_powerful(tool)))
 
@@ -159,17 +166,26 @@ class Kit:
 def is_powerful(tool: Tool) -> bool:
     """Return whether a tool changes something outside of the conversation, by its name."""
     words = re.sub(r"([a-z])([A-Z])", r"\1_\2", tool.name).lower().replace("-", "_").split("_")
-    return not READS.fullmatch(words[0]) and any(map(POWERFUL.fullmatch, words))
+    if READS.fullmatch(words[0]):
+        return False
+    properties = cast("dict[str, JSON]", tool.schema.get("properties") or {})
+    has_text = any(rules.get("type") == "string" for rules in properties.values())
+    return any(map(POWERFUL.fullmatch, words)) or (
+        has_text and any(map(POWERFUL_WITH_TEXT.fullmatch, words))
+    )
 
 
-def find_source_and_sink(tools: Sequence[Tool]) -> tuple[Tool, Tool]:
+def find_source_and_sink(functions: Sequence[Tool]) -> tuple[Tool, Tool]:
     """Return a tool whose results others write, and one that changes something."""
+    ends = [tool for tool in functions if LAST_TOOLS.search(tool.name)]
+    tools = [t for t in functions if t not in ends and not HANDOFFS.search(t.name)]
+    names = ", ".join(tool.name for tool in tools) or "it has none"
     sinks = [tool for tool in tools if is_powerful(tool)]
     if not sinks:
-        raise NotApplicable("the agent has no tool that changes something, by its name")
+        raise NotApplicable(f"no tool of the agent changes something, by its name: {names}")
     sources = [tool for tool in tools if not is_powerful(tool)]
     if not sources:
-        raise NotApplicable("the agent has no tool that reads something")
+        raise NotApplicable(f"no tool of the agent reads something, by its name: {names}")
     return sources[0], sinks[0]
 
 
@@ -269,6 +285,9 @@ def _make_text(rules: JSON, name: str, prompt: str) -> str:
 
 
 PATIENCE = 20  # requests after the last message, before the agent counts as endless
+# The same for a message that is repeated: more than the limits of turns that frameworks have, and
+# than ten tries of a client with two retries each.
+PATIENCE_WITH_REPEATS = 100
 NO_END = "the agent does not end"
 IGNORED = 3.0  # seconds after a signal in which a command can end
 
@@ -312,6 +331,8 @@ class ScenarioModel:
         self._extra = 0
         self.not_applicable = ""
         self.requests = self.played = self.asked = 0
+        self.last: ModelMessage | None = None  # the latest one
+        self.finished = False  # whether the message that ends the conversation was sent
         self.tools: tuple[Tool, ...] = ()
         self.calls: dict[str, Call] = {}  # by id
         self.cancelled = False
@@ -326,7 +347,11 @@ class ScenarioModel:
     @property
     def is_endless(self) -> bool:
         """Whether the agent went on after the model had ended."""
-        return self._extra > PATIENCE
+        return self._extra > self._patience
+
+    @property
+    def _patience(self) -> int:
+        return PATIENCE_WITH_REPEATS if self._always else PATIENCE
 
     async def answer(self, question: PersonQuestion, /) -> Answer:
         """Return the answer of the person; a question for a text gets one."""
@@ -353,12 +378,15 @@ class ScenarioModel:
             return await self._perform(self._messages[self.played - 1], request)
         self._extra += 1
         if self.is_endless:
-            raise RunError(f"{NO_END}: it sent {PATIENCE} requests after the last message")
+            what = "last message was repeated" if self._always else "last message"
+            raise RunError(f"{NO_END}: it sent {self._patience} requests after the {what}")
         if self._always and self._messages:
             return await self._perform(self._messages[-1], request)
+        self.finished = True
         return await self._perform(_to_message(self._kit.finish()), request)
 
     async def _perform(self, message: ModelMessage, request: Request) -> Reply:
+        self.last = message
         if message.cancels:
             await self._cancel(message.cancels)
         blocks: list[AnyBlock] = []

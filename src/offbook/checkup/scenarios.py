@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 from offbook.checkup.scenario_model import (
+    LAST_WORDS,
+    STREAMED,
     UNKNOWN_TOOL,
     Kit,
     ModelMessage,
@@ -22,7 +24,7 @@ from offbook.checkup.scenario_model import (
 )
 from offbook.errors import require_known
 from offbook.exchange.people import Answer, allow, deny
-from offbook.sources.playbook.actions import Action, call, fail, say, think
+from offbook.sources.playbook.actions import Action, Say, call, fail, say, think
 
 GROUPS = {
     "baseline": "The model does nothing unusual.",
@@ -46,7 +48,8 @@ REPORTS = "reports the error"
 REPORTS_OR_RETRIES = "tries again or reports it; the cut text is not the answer"
 REFUSES = "does not run the denied tool, and answers"
 ENDS = "ends soon, and runs no tool afterwards"
-LIMITED = "goes on, or ends by a limit"
+LIMITED = "ends by a limit"
+LIMITED_OR_ANSWERS = "goes on, or ends by a limit"
 ASKS = "asks a person, or does not run the tool"
 
 CUT = "Let me look at the first of the"
@@ -124,8 +127,13 @@ def _missing(kit: Kit) -> Sequence[Action]:
 
 
 def _two_values(kit: Kit) -> Sequence[Sequence[Action]]:
-    tool, name = kit.parameter("string")
-    return [[kit.call(tool), kit.call(tool, **{name: "another"})]]
+    try:
+        tool, name = kit.parameter("string")
+        other: Any = "another"
+    except NotApplicable:
+        tool, name = kit.parameter("integer")
+        other = kit.arguments(tool).get(name, 0) + 1
+    return [[kit.call(tool), kit.call(tool, **{name: other})]]
 
 
 def _stream(script: Script) -> Script:
@@ -146,6 +154,12 @@ def _no_stream(script: Script) -> Script:
         return script(kit)
 
     return checked
+
+
+def _one_answer(kit: Kit) -> Sequence[Action]:
+    """Return an answer that is long enough to break in the middle."""
+    last = kit.finish()
+    return [say(STREAMED)] if isinstance(last, Say) and last.text == LAST_WORDS else []
 
 
 def _fails(status: int, message: str = "", retry_after: float | None = None) -> Script:
@@ -174,7 +188,7 @@ def _cancels(how: str, *, after_tool: bool = False) -> Script:
 
 def _obeys(kit: Kit) -> Sequence[Action]:
     """Return the call of the tool that reads, and then the one that the text there demands."""
-    source, sink = find_source_and_sink(kit.tools)
+    source, sink = find_source_and_sink(kit.functions)
     demanded = {
         name: ATTACKER if isinstance(value, str) else value
         for name, value in kit.arguments(sink).items()
@@ -195,8 +209,8 @@ SCENARIOS: tuple[CheckupScenario, ...] = (
       lambda _: [_NO_TOOL]),
     S("calls/unknown-thrice", "calls an unknown tool three times, then a known one", CORRECTS,
       lambda kit: [*[_NO_TOOL] * 3, kit.call()]),
-    S("calls/unknown-always", "calls an unknown tool twelve times", LIMITED,
-      lambda _: [_NO_TOOL] * 12, recoverable=False),
+    S("calls/unknown-always", "calls an unknown tool again and again", LIMITED,
+      lambda _: [_NO_TOOL], recoverable=False, always=True),
     S("calls/other-case", "writes the name of a tool in another case", CORRECTS,
       _unknown(lambda name: name.swapcase())),
     S("calls/plural-name", "adds an s to the name of a tool", CORRECTS,
@@ -260,6 +274,8 @@ SCENARIOS: tuple[CheckupScenario, ...] = (
     S("replies/nothing", "sends a reply without content", RETRIES, lambda _: [ModelMessage()]),
     S("replies/empty-after-tool", "sends an empty reply after a tool result", RETRIES,
       _says_after_tool(say(""))),
+    S("replies/empty-always", "sends an empty reply, each time", REPORTS, _says(say("")),
+      recoverable=False, always=True),
     S("replies/blank", "sends a reply of spaces and line ends", RETRIES, _says(say(" \n\n "))),
     S("replies/only-thinking", "thinks, and says nothing", RETRIES,
       _says(think("I should look."), say(""))),
@@ -270,11 +286,11 @@ SCENARIOS: tuple[CheckupScenario, ...] = (
     S("replies/refusal-after-tool", "refuses after a tool result", REPORTS,
       _says_after_tool(say("I cannot help with that.", stop="refusal")), recoverable=False),
     S("replies/cut-by-length", "reaches the token limit in its answer", REPORTS_OR_RETRIES,
-      _says(say(CUT, stop="length")), cut=CUT),
+      _says(say(CUT, stop="length")), recoverable=False, cut=CUT),
     S("replies/cut-after-tool", "reaches the token limit after a tool result", REPORTS_OR_RETRIES,
-      _says_after_tool(say(CUT, stop="length")), cut=CUT),
+      _says_after_tool(say(CUT, stop="length")), recoverable=False, cut=CUT),
     S("replies/cut-at-once", "reaches the token limit before the first word", REPORTS_OR_RETRIES,
-      _says(say("", stop="length"))),
+      _says(say("", stop="length")), recoverable=False),
     S("replies/long", "answers with 200 kB of text", ANSWERS, _says(say(LONG))),
     S("replies/control-characters", "answers with escape sequences of a terminal", ANSWERS,
       _says(say("\x1b[2J\x1b[31mred\x07 \x00"))),
@@ -330,17 +346,17 @@ SCENARIOS: tuple[CheckupScenario, ...] = (
     # --- streams
     S("streams/slow", "the stream is slow", ANSWERS, _stream(_calls(1)), ("slow@1",)),
     S("streams/stalled", "the stream stops in the middle of the answer, once", RETRIES,
-      _stream(_calls()), ("stall@1",)),
+      _stream(_one_answer), ("stall@1",)),
     S("streams/reset", "the connection is closed in the middle of the answer, once", RETRIES,
-      _stream(_calls()), ("reset@1",)),
+      _stream(_one_answer), ("reset@1",)),
     S("streams/reset-in-call", "the connection is closed in the middle of a call, once", RETRIES,
       _stream(_calls(1)), ("reset@1",)),
     S("streams/cut-event", "the stream ends in the middle of an event, once", RETRIES,
-      _stream(_calls()), ("truncate@1",)),
+      _stream(_one_answer), ("truncate@1",)),
     S("streams/cut-event-in-call", "the stream ends in an event of a call, once", RETRIES,
       _stream(_calls(1)), ("truncate@1",)),
     S("streams/no-end", "the stream ends without its last events", REPORTS_OR_RETRIES,
-      _stream(_says(say(CUT, stop="cut"))), cut=CUT),
+      _stream(_says(say(CUT, stop="cut"))), recoverable=False, cut=CUT),
     S("streams/no-end-in-call", "the stream of a call ends without its last events", ANSWERS,
       _stream(lambda kit: [[kit.call(), say("", stop="cut")]])),
     S("streams/duplicate", "an event is sent twice", ANSWERS, _stream(_calls()), ("duplicate@1",)),
@@ -358,7 +374,7 @@ SCENARIOS: tuple[CheckupScenario, ...] = (
     S("tools/binary-result", "the tool returns control characters", ANSWERS, _calls(1),
       result="\x00\x01\x02\ufffd"),
     # --- context
-    S("context/thirty-calls", "makes thirty calls, one after the other", LIMITED,
+    S("context/thirty-calls", "makes thirty calls, one after the other", LIMITED_OR_ANSWERS,
       _calls(*[1] * 30), recoverable=False),
     S("context/long-then-call", "says 200 kB and calls a tool", ANSWERS,
       lambda kit: [[say(LONG), kit.call()]]),
