@@ -299,8 +299,8 @@ degraded. Unknown is mostly a stream, for an agent that does not stream, or a si
 is no command. A scenario that takes longer than two minutes counts as a hang."""
 OLDER = """\
 Measured with older rules: {agents}. In these rows, an agent that ended with words of its own \
-after an error survived, a call without a result was not always seen, and streams broke in a \
-shorter text."""
+after an error survived, one that reported a cut reply was degraded, a call without a result was \
+not always seen, and streams broke in a shorter text."""
 # What the reader may not expect: an agent, a scenario, and the reason.
 EXPLAINED = [
     (
@@ -355,7 +355,7 @@ def render_page(lines: list[dict[str, Any]]) -> str:
         "",
         ABOUT.format(played=len(PLAYED), agents=len(rows), commands=len(COMMANDS)),
         "",
-        *([OLDER.format(agents=", ".join(older)), ""] if older else []),
+        *([OLDER.format(agents="; ".join(older)), ""] if older else []),
         "| agent | " + " | ".join(OUTCOMES) + " | what broke, *what degraded* |",
         "|---|" + "---|" * 5,
     ]
