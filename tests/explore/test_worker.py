@@ -109,10 +109,9 @@ def test_an_agent_that_is_slower_than_the_deadline_is_no_finding():
 
 
 def test_a_search_ends_in_time_while_it_makes_a_script_that_hangs_smaller():
-    began = time.monotonic()
-    (finding,) = find(world_with(wait_for_ever), runs=None, minutes=0.1, deadline=4.0)
-    assert time.monotonic() - began < 18  # the hang, its confirmation, and half of the rest
-    assert finding.repeats
+    """The hang and its confirmation take as long as the search may: a script has no time left."""
+    (finding,) = find(world_with(wait_for_ever), runs=None, minutes=0.02, deadline=4.0)
+    assert (finding.repeats, finding.smallest) == (True, False)
 
 
 def test_a_script_without_the_time_to_make_it_smaller_is_not_called_the_smallest():
@@ -143,6 +142,8 @@ def test_a_hang_that_is_a_finding_is_not_waited_for_again(monkeypatch: pytest.Mo
         learn(players, result)
 
     monkeypatch.setattr(Players, "_learn", note)
+    for factor in ("SLOWER", "SLOWER_THAN_FIRST"):  # a slow machine gives no more time
+        monkeypatch.setattr(f"offbook.explore.worker.{factor}", 0)
     with pytest.raises(InvariantBroken) as caught:
         explore(world_with(wait_for_ever), PROMPT, runs=30, deadline=3.0)
     found = cast("Exploration", caught.value.exploration)
@@ -170,6 +171,7 @@ def test_a_script_that_is_being_made_smaller_is_reported_when_the_search_is_inte
     assert "the smallest" not in text
 
 
+@pytest.mark.slow
 def test_a_script_that_hangs_has_values_in_place_of_results():
     """What comes before the hang need not stay only because its result had the value."""
     known = 1177 * len(MOCKS) + 3  # 4711, which is no constant of the code
