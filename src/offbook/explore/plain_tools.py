@@ -318,7 +318,7 @@ def _list_parts(key: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield key, cast("partial[Any]", value).func
         case dict():
             items = cast("dict[Any, Any]", value).items()
-            yield from ((name, item) for name, item in items if isinstance(name, str))
+            yield from ((name if isinstance(name, str) else "", item) for name, item in items)
         case list() | tuple() | set():
             yield from (("", item) for item in cast("list[Any]", value))
         case msgspec.Struct():
@@ -333,7 +333,11 @@ def _list_parts(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _list_variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the variables of a function: of its closure, and those of its module if it is ours."""
+    """Yield the variables of a function: defaults, its closure, and its module if it is ours."""
+    defaults = function.__defaults__ or ()
+    positional = function.__code__.co_varnames[: function.__code__.co_argcount]
+    yield from zip(positional[len(positional) - len(defaults) :], defaults, strict=True)
+    yield from (function.__kwdefaults__ or {}).items()
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
@@ -387,7 +391,7 @@ class ToolData:
             for constant in code.co_consts
         )
         if changed != code.co_consts:
-            self._texts += [c for c in code.co_consts if _is_prose(c)]
+            self._texts += [c for c in (*code.co_consts, *changed) if _is_prose(c)]
             function.__code__ = code.replace(co_consts=changed)
             self._undo.append(lambda: setattr(function, "__code__", code))
 
@@ -395,15 +399,16 @@ class ToolData:
         for key in keys:
             item: Any = table[key]
             if _is_prose(item):
-                self._texts.append(item)
                 table[key] = changed = change(item)
+                self._texts += [item, changed]
                 self._undo.append(partial(_put_back, table, changed, item))
 
     def is_source_of(self, result: object) -> bool:
-        """Return whether a result is made of these texts."""
+        """Return whether a result has half of one of these texts, or half of it is from one."""
         words = {*str(result).split()}
         return any(
-            len(own := {*text.split()}) and len(own & words) >= max(MIN_WORDS, len(own) / 2)
+            len(own := {*text.split()})
+            and len(own & words) >= max(MIN_WORDS, min(len(own), len(words)) / 2)
             for text in self._texts
         )
 
