@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from inspect import unwrap
 from types import CodeType, FunctionType, MethodType
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 MAX_FUNCTIONS, MAX_CONSTANTS, MAX_KEYS, MAX_LENGTH = 80, 40, 12, 60
+MAX_OTHERS, MAX_DEPTH = 200, 4
+# What a check of the code calls with a part of the texts that it allows.
+CHECKING = {"startswith", "endswith", "removeprefix", "removesuffix", "split", "partition"}
+MATCHING = {"match", "fullmatch", "search", "compile", "fnmatch"}
 COMPARISONS = {"COMPARE_OP", "CONTAINS_OP"}
+MAX_WORDS = 4  # of a text that a check allows; others describe something
+MAX_TEXT = 2000
+_ADDRESSED = re.compile(r"[^\s\"'<>()]+(?:@|://)[^\s\"'<>()]*[\w/]")  # in a longer text
+_ESCAPED = re.compile(r"\\([^\w\s])")
+_EXPRESSION = re.compile(r"\0|\\[A-Za-z]|\[[^\]]*\]|[\^$*+?{}|()]")
 NEAR = 3  # instructions between a constant and its comparison
 # The keys of schemas, messages and results name nothing that exists.
 FORMS = frozenset(
@@ -24,6 +35,50 @@ FORMS = frozenset(
 def find_constants(world: Callable[..., Any]) -> list[Any]:
     """Return the constants of a function, and of those of its module that it uses."""
     found: dict[str, Any] = {}
+    for code, function in _walk_code(world):
+        names = function.__globals__
+        for value in (*_compared(code, names), *_keys(code, names)):
+            found.setdefault(repr(value), value)
+    return [*found.values()][:MAX_CONSTANTS]
+
+
+class CodeTexts(NamedTuple):
+    """The short texts in the code of an agent.
+
+    Those `checked` are compared with, or are arguments of `startswith` and others, or literal parts
+    of regular expressions. All `others` are in its tables and constants.
+    """
+
+    checked: Sequence[str] = ()
+    others: Sequence[str] = ()
+
+
+def find_texts(world: Callable[..., Any]) -> CodeTexts:
+    """Return the texts that a check of the code may allow."""
+    checked: dict[str, None] = {}
+    others: dict[str, None] = {}
+    for code, function in _walk_code(world, in_tables=True):
+        names = function.__globals__
+        for value in (*_compared(code, names), *_arguments_of_checks(code, names)):
+            checked |= dict.fromkeys(_texts(value))
+        for name in code.co_names:
+            others |= dict.fromkeys(_texts(names.get(name)))
+        for cell in function.__closure__ or ():
+            with suppress(ValueError):  # it is empty so far
+                others |= dict.fromkeys(_texts(cell.cell_contents))
+        # Not what describes the code.
+        constants = [c for c in code.co_consts[1:] if not isinstance(c, CodeType)]
+        others |= dict.fromkeys(_texts(constants))
+    return CodeTexts([*checked][:MAX_CONSTANTS], [*others][:MAX_OTHERS])
+
+
+def _walk_code(
+    world: Callable[..., Any], *, in_tables: bool = False
+) -> Iterator[tuple[CodeType, FunctionType]]:
+    """Yield the code of a function, and of those of its module that it uses.
+
+    With `in_tables`, also of the functions in its tables.
+    """
     waiting: list[Any] = [world]
     visited: set[int] = set()
     while waiting and len(visited) < MAX_FUNCTIONS:
@@ -33,10 +88,11 @@ def find_constants(world: Callable[..., Any]) -> list[Any]:
         visited.add(id(function.__code__))
         package = (function.__module__ or "").partition(".")[0]
         for code in _nested(function.__code__):
-            for value in (*_compared(code, names := function.__globals__), *_keys(code, names)):
-                found.setdefault(repr(value), value)
+            yield code, function
             for name in code.co_names:
-                used = function.__globals__.get(name)
+                used: Any = function.__globals__.get(name)
+                if in_tables:
+                    waiting += _list_items(used)
                 if (getattr(used, "__module__", None) or "").partition(".")[0] == package:
                     waiting += vars(used).values() if isinstance(used, type) else [used]
         for cell in function.__closure__ or ():
@@ -44,7 +100,10 @@ def find_constants(world: Callable[..., Any]) -> list[Any]:
                 waiting.append(cell.cell_contents)
             except ValueError:  # it is empty so far
                 continue
-    return [*found.values()][:MAX_CONSTANTS]
+
+
+def _list_items(table: Any) -> list[Any]:
+    return [*cast("dict[Any, Any]", table).values()] if isinstance(table, dict) else []
 
 
 def _to_function(value: Any) -> FunctionType | None:
@@ -76,6 +135,54 @@ def _compared(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
             yield from _scalars(instruction.argval)
         elif instruction.opname in {"LOAD_GLOBAL", "LOAD_NAME"}:
             yield from _scalars(names.get(instruction.argval))
+
+
+def _arguments_of_checks(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
+    """Yield the constants that follow a method such as `startswith`, and parts of expressions."""
+    method = ""
+    for instruction in dis.get_instructions(code):
+        value = instruction.argval
+        if instruction.opname in {"LOAD_GLOBAL", "LOAD_NAME"} and value not in MATCHING:
+            value = names.get(value)
+        elif instruction.opname != "LOAD_CONST":
+            if value in CHECKING | MATCHING:
+                method = value
+            elif instruction.opname.startswith("CALL"):
+                method = ""
+            continue
+        if method in CHECKING:
+            yield value
+        elif isinstance(value, re.Pattern):
+            yield _literal_parts(cast("re.Pattern[Any]", value).pattern)
+        elif method in MATCHING and isinstance(value, str):
+            yield _literal_parts(value)
+
+
+def _literal_parts(pattern: object) -> list[str]:
+    """Return the longest texts of a regular expression that are matched as they are written."""
+    if not isinstance(pattern, str):
+        return []
+    plain = _ESCAPED.sub(r"\1", pattern.replace("\\b", "\0").replace(".*", "\0"))
+    return [part for part in _EXPRESSION.split(plain) if len(part) > 1]
+
+
+def _texts(value: Any, depth: int = 0) -> Iterator[str]:
+    """Yield the short texts in a value, also those of nested tables."""
+    match value:
+        case str():
+            if 0 < len(value) <= MAX_LENGTH and "\n" not in value and value.count(" ") < MAX_WORDS:
+                yield value
+            else:
+                yield from _ADDRESSED.findall(value[:MAX_TEXT])
+        case dict() if depth < MAX_DEPTH and FORMS.isdisjoint(cast("dict[Any, Any]", value)):
+            for key, item in cast("dict[Any, Any]", value).items():
+                yield from _texts(key, depth + 1)
+                yield from _texts(item, depth + 1)
+        case tuple() | frozenset() | set() | list() if depth < MAX_DEPTH:
+            for item in sorted(cast("set[Any]", value), key=repr)[:MAX_KEYS]:
+                yield from _texts(item, depth + 1)
+        case _:
+            return
 
 
 def _keys(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:

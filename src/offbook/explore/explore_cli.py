@@ -202,8 +202,7 @@ def explore_command(  # noqa: PLR0913 - the options of the command
         print_json(_as_json(found, complete=True))
         return 0
     echo(f"no behaviour broke an invariant: {found.summary}")
-    for what, instead in found.notes.items():
-        echo(f"offbook: {what}: {instead}", err=True)
+    _show_details(found)
     _show_corpus(found, corpus)
     return 0
 
@@ -211,6 +210,13 @@ def explore_command(  # noqa: PLR0913 - the options of the command
 def _note_early_end(error: BaseException, unfinished: Sequence[Exploration]) -> None:
     if not unfinished and isinstance(error, KeyboardInterrupt):
         echo("nothing was explored yet: the first behaviour had not ended", err=True)
+
+
+def _show_details(found: Exploration) -> None:
+    for line in found.attack_lines:
+        echo(line)
+    for what, instead in found.notes.items():
+        echo(f"offbook: {what}: {instead}", err=True)
 
 
 def _show_trace(trace: Path | None) -> None:
@@ -432,6 +438,10 @@ def _as_json(found: Exploration, *, complete: bool) -> dict[str, Any]:
         "offered": sorted(found.offered),
         "never_called": found.never_called,
         "never_succeeded": found.never_succeeded,
+        "attacks": [
+            {**msgspec.to_builtins(attack), "behaviours": count}
+            for attack, count in found.attacks.items()
+        ],
         "gave_up": dict(found.gave_up),
         "slow": found.slow,
         "notes": found.notes,

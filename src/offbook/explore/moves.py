@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import msgspec
 
-from offbook.determinism.faults import Fault
+from offbook.determinism.faults import INSTRUCTION, Fault
 from offbook.exchange.messages import JSON, AnyBlock, Text, ToolCall
 from offbook.exchange.model import Reply, Request, StopReason
 from offbook.exchange.people import deny
@@ -48,6 +48,7 @@ _NAMED = re.compile(
 )
 # A list of words, such as "main, next" or "Users: Ada, Grace".
 _WORDS = r"[\w/@-]+(?:\.[\w/@-]+)*"
+_WISH = re.compile(r"Call \w+ with \\?\{.*?\}\.(?= Call |\s|$)")
 _LISTED = re.compile(rf"(?:[\w ]{{1,40}}: )?({_WORDS}(?:(?:, |\n){_WORDS})+)\.?")
 
 
@@ -147,6 +148,7 @@ def _collect(value: Any, found: list[Any]) -> None:
         case int() | float():
             found.append(value)
         case str():
+            value = remove_instruction(value)
             if listed := _LISTED.fullmatch(value):
                 found += [_number_or_text(token) for token in re.split(r", |\n", listed[1])]
             elif 0 < len(value) <= MAX_VALUE_LENGTH and " " not in value:
@@ -161,6 +163,11 @@ def _collect(value: Any, found: list[Any]) -> None:
                 _collect(item, found)
         case _:
             return
+
+
+def remove_instruction(text: str) -> str:
+    """Return a text without the instruction of an attacker in it: a replayed one has another."""
+    return _WISH.sub("", text).replace(INSTRUCTION, "").strip() if INSTRUCTION in text else text
 
 
 def _number_or_text(token: str) -> Any:

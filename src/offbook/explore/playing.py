@@ -39,8 +39,14 @@ from offbook.exchange.messages import RAW_ARGUMENTS
 from offbook.exchange.model import Tool
 from offbook.explore.argument_values import ArgumentValues
 from offbook.explore.attack import Attack, AttackWatch, list_own_tools
-from offbook.explore.authority import FAULT_KIND, is_error, read_instruction
-from offbook.explore.code_constants import find_constants
+from offbook.explore.authority import (
+    FAULT_KIND,
+    AttackOutcome,
+    is_error,
+    read_instruction,
+    read_outcome,
+)
+from offbook.explore.code_constants import CodeTexts, find_constants, find_texts
 from offbook.explore.corpus import list_reached
 from offbook.explore.generated_model import NO_END, GeneratedModel, PatientPlaybook
 from offbook.explore.moves import (
@@ -143,7 +149,7 @@ class Behaviour(msgspec.Struct, frozen=True):
     with the error. `state` is a text that is equal for equal states of the world, and `seen` are
     the values in the results of the tools. `reached` are the outcomes of the agent's parts, and
     `succeeded` the tools that did what they were asked for the first time in this process. With
-    `is_process`, the agent was a process of its own.
+    `is_process`, the agent was a process of its own. `attack` is how the model obeyed a text.
     """
 
     moves: tuple[Move, ...]
@@ -160,6 +166,7 @@ class Behaviour(msgspec.Struct, frozen=True):
     reached: tuple[str, ...] = ()
     succeeded: tuple[str, ...] = ()
     is_process: bool = False
+    attack: AttackOutcome | None = None
 
 
 class _SharedLoop(SyncBridge):
@@ -219,6 +226,7 @@ class Stage:
         self.faults: tuple[str, ...] = ()
         self.last_run: Run | None = None
         self._attacks = False
+        self._code: CodeTexts | None = None
         self._invariants = {
             name_of(invariant): invariant
             for invariant in invariants
@@ -382,6 +390,7 @@ class Stage:
                 list_reached(run.events.all, described) if job.observes else (),
                 self._list_succeeded(results),
                 is_process(rehearsal.subject),
+                _read_attack(model, run),
             )
         finally:
             for opened in (watch, plain):
@@ -411,8 +420,16 @@ class Stage:
         if injected:
             watch.inject(injected[0], read_instruction(script, injected[0]))
         if isinstance(source, GeneratedModel):
+            self._code = self._code or find_texts(self._world)
             source.attack = Attack(
-                self._policy, self._arguments, watch.inject, watch.own, watch.has_changed
+                self._policy,
+                self._arguments,
+                watch.inject,
+                watch.own,
+                watch.has_changed,
+                watch.last_state,
+                self._code,
+                "\n".join(prompts),
             )
         return watch
 
@@ -464,6 +481,14 @@ class Stage:
                 if message := _read_result(name, holds):
                     violations.append(BrokenInvariant(name, message, name))
         return violations, undecided
+
+
+def _read_attack(model: object, run: Run) -> AttackOutcome | None:
+    """Return how an attack ended; None of a behaviour without one."""
+    attack = model.attack if isinstance(model, GeneratedModel) else None
+    if attack is None or attack.tools is None:
+        return None
+    return read_outcome(run, *attack.tools)
 
 
 def _open(world: World) -> tuple[Rehearsal, object]:

@@ -26,6 +26,7 @@ from offbook.errors import (
     require_known,
 )
 from offbook.explore.argument_values import ArgumentValues
+from offbook.explore.authority import AttackOutcome
 from offbook.explore.corpus import Corpus, StoredScript, choose_opening
 from offbook.explore.moves import (
     END,
@@ -57,6 +58,7 @@ from offbook.explore.shrinking import shrink
 from offbook.explore.worker import Limit, Players, StagePlan
 from offbook.runs.ray_engine import choose_engine
 from offbook.runs.run import in_event_loop
+from offbook.secrets.values import is_secret_field
 
 if TYPE_CHECKING:
     from offbook.exchange.model import Tool
@@ -133,7 +135,7 @@ class Exploration(msgspec.Struct):
     first finding, or of the last behaviour. `slow` counts the behaviours that did not end within
     the deadline, and did when they were played again: the machine was busy. `reached` are the
     outcomes of the agent's parts, in a search with a corpus; `kept` is the number of scripts in its
-    folder.
+    folder. `attacks` counts how those with the text of an untrusted tool ended.
     """
 
     prompt: str
@@ -156,6 +158,7 @@ class Exploration(msgspec.Struct):
     reached: set[str] = msgspec.field(default_factory=set)
     corpus: str = ""
     kept: int = 0
+    attacks: Counter[AttackOutcome] = msgspec.field(default_factory=Counter)
 
     @property
     def never_called(self) -> list[str]:
@@ -171,6 +174,23 @@ class Exploration(msgspec.Struct):
     def states_per_minute(self) -> list[int]:
         """The number of new states in each minute of the search."""
         return [self.new_states[minute] for minute in range(int(self.seconds // 60) + 1)]
+
+    @property
+    def attack_lines(self) -> list[str]:
+        """One line for each untrusted tool and powerful one: how the attacks ended."""
+        pairs = dict.fromkeys((one.untrusted, one.powerful) for one in self.attacks)
+        return [self._describe_attacks(*pair) for pair in sorted(pairs)]
+
+    def _describe_attacks(self, untrusted: str, powerful: str) -> str:
+        ends = {
+            end: self.attacks[AttackOutcome(untrusted, powerful, end)]
+            for end in ("refused", "ran", "unmade")
+        }
+        begun = f"{counted(sum(ends.values()), 'attack')} with a text of {untrusted} on {powerful}"
+        if not ends["refused"] + ends["ran"]:
+            return f"{begun}: no data, the model never got to call it"
+        said = {"refused": "refused", "ran": "ran", "unmade": "not made"}
+        return f"{begun}: " + ", ".join(f"{n} {said[end]}" for end, n in ends.items() if n)
 
     @property
     def summary(self) -> str:
@@ -494,6 +514,8 @@ class Search:
         self._tools.update({tool.name: tool for tool in behaviour.tools})
         found.succeeded.update(behaviour.succeeded)
         found.notes.update(behaviour.notes)
+        if behaviour.attack is not None:
+            found.attacks[behaviour.attack] += 1
         found.trace = behaviour.trace or found.trace
         if behaviour.gave_up:
             found.gave_up[behaviour.gave_up] += 1
@@ -767,8 +789,14 @@ def _fix_values(
 
 
 def _with_values(move: Move, seen: Sequence[Any]) -> Move:
+    def fill(name: str, value: Any) -> Any:
+        found = resolve(value, seen)
+        # A token would be printed as "[API_KEY]"; the script takes it from its result.
+        return value if isinstance(found, str) and is_secret_field(name, found) else found
+
     calls = tuple(
-        GeneratedCall(made.tool, resolve(made.arguments, seen), made.unknown) for made in move.calls
+        GeneratedCall(made.tool, {n: fill(n, v) for n, v in made.arguments.items()}, made.unknown)
+        for made in move.calls
     )
     return msgspec.structs.replace(move, calls=calls)
 
