@@ -335,8 +335,10 @@ def _list_parts(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 def _list_variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield the variables of a function: defaults, its closure, and its module if it is ours."""
     defaults = function.__defaults__ or ()
-    positional = function.__code__.co_varnames[: function.__code__.co_argcount]
-    yield from zip(positional[len(positional) - len(defaults) :], defaults, strict=True)
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    # A function whose code is exchanged has no names for them.
+    names = ("",) * (len(defaults) - len(names)) + names[max(0, len(names) - len(defaults)) :]
+    yield from zip(names, defaults, strict=True)
     yield from (function.__kwdefaults__ or {}).items()
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
