@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from offbook.errors import UsageError
 from offbook.evals import (
+    ContextManifest,
     PackBuilder,
     RunOptions,
+    build_context_manifest,
     read_manifest,
     read_pack,
     render_schema,
@@ -65,16 +67,16 @@ def test_an_id_is_added_once():
         PackBuilder("p").case("c", run="x").case("c", run="x")
 
 
-def test_a_context_manifest_is_read_and_run(tmp_path: Path):
+def test_a_context_manifest_is_built_and_run():
     task = {
         "id": "t",
         "objective": "Find the failing service",
         "artifacts": [{"id": "a", "kind": "note", "text": "payments-api fails"}],
         "expected": {"required_terms": ["payments-api"]},
     }
-    path = tmp_path / "m.json"
-    path.write_text(json.dumps({"tasks": [task], "modes": [{"id": "cold"}, {"id": "hud_pack"}]}))
-    runs = run_context_eval(read_manifest(path))["runs"]
+    manifest = build_context_manifest("m", [task], ["cold", "hud_pack"])
+    assert isinstance(manifest, ContextManifest)
+    runs = run_context_eval(manifest)["runs"]
     assert [run["passed"] for run in runs] == [False, True]
 
 

@@ -29,7 +29,7 @@ __all__, __getattr__, __dir__ = lazy_names(
     },
     "CAPABILITY",
     internal={
-        "builders": "render_schema write_first_pack write_pack_from",
+        "builders": "build_context_manifest render_schema write_first_pack write_pack_from",
         "case_evaluation": "evaluate_case",
         "case_kind": "EvalOptions",
         "classifier_eval": "Classification ClassifierSettings Classify LabelledExample"

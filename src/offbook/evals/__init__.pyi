@@ -1,5 +1,6 @@
 from offbook.capability import Capability
 from offbook.evals.builders import PackBuilder as PackBuilder
+from offbook.evals.builders import build_context_manifest as build_context_manifest
 from offbook.evals.builders import render_schema as render_schema
 from offbook.evals.builders import write_first_pack as write_first_pack
 from offbook.evals.builders import write_pack_from as write_pack_from

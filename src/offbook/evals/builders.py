@@ -21,6 +21,7 @@ from typing import Any, NoReturn, cast
 import msgspec
 
 from offbook.errors import FormatError, OffbookError, UsageError
+from offbook.evals.context_eval import ContextManifest, ContextMode, ContextTask, with_ids
 from offbook.evals.pack import EvalCase, FixtureRef, LadderSpec, Pack, Rubric
 from offbook.evals.pack_file import normalize_keys
 from offbook.evals.run_record import StoredRun, read_run_record, read_stored_trace
@@ -101,6 +102,27 @@ class PackBuilder:
 
 def _refuse(problem: str, at: str) -> NoReturn:
     raise UsageError(problem, where=at)
+
+
+def build_context_manifest(
+    manifest_id: str,
+    tasks: Iterable[Mapping[str, Any]],
+    modes: Iterable[Mapping[str, Any] | str],
+    **fields: Any,
+) -> ContextManifest:
+    """Return a context manifest; a mode may be the name of its kind."""
+    value: dict[str, Any] = {
+        "id": manifest_id,
+        "tasks": [convert(dict(task), ContextTask, path="tasks") for task in tasks],
+        "modes": [
+            ContextMode(id=mode, kind=mode)
+            if isinstance(mode, str)
+            else convert(dict(mode), ContextMode, path="modes")
+            for mode in modes
+        ],
+        **fields,
+    }
+    return with_ids(ContextManifest(**value))
 
 
 # --- TOML
