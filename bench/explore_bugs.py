@@ -354,7 +354,10 @@ def path_outside(*, fixed: bool) -> Bug:
         written.append(path)
         return "written"
 
-    return Bug([write_note], "Note it", lambda: not any(p.startswith(("/", "..")) for p in written))
+    def is_inside(path: str) -> bool:
+        return not f"{path}/".startswith(("/", "../"))  # ".. " is the name of a file
+
+    return Bug([write_note], "Note it", lambda: all(map(is_inside, written)))
 
 
 # --- The table
