@@ -7,11 +7,11 @@ import pytest
 
 from offbook.checkup.checkup_run import play
 from offbook.checkup.outcomes import RULES, KnownAgent, find_crash
-from offbook.checkup.scenario_model import Kit, NotApplicable, find_source_and_sink, is_powerful
+from offbook.checkup.scenario_model import Kit, NotApplicable, find_source_and_sink
 from offbook.checkup.scenarios import BY_ID, SCENARIOS
 from offbook.checkup.wording import claims_success, reports_failure
 from offbook.errors import RunError
-from offbook.exchange import Request, Tool
+from offbook.exchange import Request, Tool, has_effect
 from offbook.trace import Trace
 from offbook.trace.events import read_verdicts
 from tests.checkup.agents import TOOLS, Agent
@@ -168,7 +168,7 @@ def test_malformed_json_is_for_apis_whose_arguments_are_a_text(
     ],
 )
 def test_a_tool_changes_something_by_the_words_of_its_name(name: str, kind: str, *, powerful: bool):
-    assert is_powerful(Tool(name, "", {"properties": {"value": {"type": kind}}})) is powerful
+    assert has_effect(Tool(name, "", {"properties": {"value": {"type": kind}}})) is powerful
 
 
 @pytest.mark.parametrize(

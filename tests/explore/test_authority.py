@@ -10,12 +10,11 @@ import pytest
 
 from offbook import call, say, session, when
 from offbook.errors import InvariantBroken, UsageError
-from offbook.exchange.model import Tool
+from offbook.exchange import Tool, classify
 from offbook.explore import (
     Counterexample,
     Exploration,
     PlainTools,
-    classify,
     explore,
     is_refusal,
     powerful,

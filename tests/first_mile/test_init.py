@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from offbook.exchange.model import Tool
-from offbook.explore import find_side_effect
+from offbook.exchange import Tool, find_side_effect
 from tests.forked import run_python
 from tests.terminals import Terminal
 

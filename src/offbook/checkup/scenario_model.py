@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,6 +22,13 @@ from offbook.exchange.messages import JSON, RAW_ARGUMENTS, AnyBlock, Text, Think
 from offbook.exchange.model import Reply, StopReason, Tool
 from offbook.exchange.people import Allow, Answer, Deny, PersonQuestion, allow
 from offbook.exchange.providers import all_providers
+from offbook.exchange.schema_values import (
+    find_output_schema,
+    make_answer,
+    make_arguments,
+    properties_of,
+)
+from offbook.exchange.tool_effects import HANDOFFS, LAST_TOOLS, classify, has_effect
 from offbook.sources.matching import answer_side_request, make_call_id
 from offbook.sources.playbook.actions import Action, Call, Fail, Say, Think, call, say
 
@@ -32,43 +38,10 @@ if TYPE_CHECKING:
 LAST_WORDS = "All done."
 STREAMED = "There are three parts: the first is a lamp, the second a door, and the third a chair."
 UNKNOWN_TOOL = "no_such_tool"
-# Calls that end a run in known frameworks, and those that hand over to another agent.
-LAST_TOOLS = re.compile(r"^(final_result|final_answer)|^submit$")
-HANDOFFS = re.compile(r"^(transfer|handoff|hand_off|delegate)_(back_)?to_")
-# Tools that change something outside of the conversation, by a word of their name.
-POWERFUL = re.compile(
-    r"append|approve|assign|ban|bash|book|buy|cancel|charge|command|commit|create|delete|deploy"
-    r"|disable|dispatch|drop|edit|e?mail|enable|erase|exec(ute)?|forward|grant|insert|install"
-    r"|invite|merge|modify|move|notify|overwrite|patch|pay(ment)?|post|publish|purchase|push"
-    r"|refund|remove|rename|reply|reserve|reset|restart|revoke|run|save|schedule|send|share|shell"
-    r"|ship|sms|store|submit|subscribe|transfer|update|upload|withdraw|write"
-)
-# The same, if a parameter is a text: `add(a, b)` has no effect.
-POWERFUL_WITH_TEXT = re.compile(r"add|close|put|register|set|sign")
-READS = re.compile(r"check|count|describe|fetch|find|get|list|look(up)?|read|search|show")
-# Harmless values for texts, by a part of the parameter's name.
-TEXTS = (
-    (r"command|cmd|script|code", "echo checkup"),
-    (r"e?mail|recipient|^to$", "ada@example.com"),
-    (r"url|link|uri", "https://example.com"),
-    (r"dir|folder|^cwd$", "."),
-    (r"file|path", "checkup.txt"),
-    (r"date|day", "2024-02-29"),
-    (r"city|location|place", "Paris"),
-    (r"expression|formula", "2 + 2"),
-)
-FORMATS = {
-    "date": "2024-02-29",
-    "date-time": "2024-02-29T12:00:00Z",
-    "email": "ada@example.com",
-    "time": "12:00:00",
-    "uri": "https://example.com",
-    "url": "https://example.com",
-    "uuid": "7c9e6679-7425-40de-944b-e07fc1f90ae7",
-}
+
+
 # Keywords that allow only some values of a type.
 LIMITS = {"const", "enum", "format", "maximum", "maxLength", "minimum", "minLength", "pattern"}
-MAX_DEPTH = 8  # of a schema that contains itself
 
 
 class NotApplicable(Exception):
@@ -98,7 +71,7 @@ class Kit:
         ]
         self.functions = functions
         # The harmless ones first: scenarios call tools that run for real.
-        self.tools = sorted(others, key=lambda tool: (tool.name != preferred, is_powerful(tool)))
+        self.tools = sorted(others, key=lambda tool: (tool.name != preferred, *_effects(tool)))
 
     @property
     def tool(self) -> Tool:
@@ -127,8 +100,7 @@ class Kit:
 
     def arguments(self, tool: Tool) -> JSON:
         """Return arguments that fit the schema of a tool."""
-        value = make_value(tool.schema, tool.schema, "", self._prompt)
-        return cast("JSON", value) if isinstance(value, dict) else {}
+        return make_arguments(tool.schema, self._prompt)
 
     @property
     def required(self) -> str:
@@ -142,7 +114,7 @@ class Kit:
         """Return a tool and its parameter of this type."""
         _ = self.tool
         for tool in self.tools:
-            properties = cast("dict[str, JSON]", tool.schema.get("properties") or {})
+            properties = properties_of(tool.schema)
             for name in (*tool.schema.get("required", ()), *properties):
                 rules = properties.get(name, {})
                 if rules.get("type") == kind and not rules.keys() & LIMITS:
@@ -158,21 +130,8 @@ class Kit:
         if self._schema is not None:
             import json
 
-            whole = {**self._schema, "required": [*self._schema.get("properties", {})]}
-            return say(json.dumps(make_value(whole, whole, "", self._prompt)))
+            return say(json.dumps(make_answer(self._schema, self._prompt)))
         return say(LAST_WORDS)
-
-
-def is_powerful(tool: Tool) -> bool:
-    """Return whether a tool changes something outside of the conversation, by its name."""
-    words = re.sub(r"([a-z])([A-Z])", r"\1_\2", tool.name).lower().replace("-", "_").split("_")
-    if READS.fullmatch(words[0]):
-        return False
-    properties = cast("dict[str, JSON]", tool.schema.get("properties") or {})
-    has_text = any(rules.get("type") == "string" for rules in properties.values())
-    return any(map(POWERFUL.fullmatch, words)) or (
-        has_text and any(map(POWERFUL_WITH_TEXT.fullmatch, words))
-    )
 
 
 def find_source_and_sink(functions: Sequence[Tool]) -> tuple[Tool, Tool]:
@@ -180,105 +139,18 @@ def find_source_and_sink(functions: Sequence[Tool]) -> tuple[Tool, Tool]:
     ends = [tool for tool in functions if LAST_TOOLS.search(tool.name)]
     tools = [t for t in functions if t not in ends and not HANDOFFS.search(t.name)]
     names = ", ".join(tool.name for tool in tools) or "it has none"
-    sinks = [tool for tool in tools if is_powerful(tool)]
+    sinks = sorted(filter(has_effect, tools), key=_effects, reverse=True)
     if not sinks:
         raise NotApplicable(f"no tool of the agent changes something, by its name: {names}")
-    sources = [tool for tool in tools if not is_powerful(tool)]
+    sources = [tool for tool in tools if tool is not sinks[0] and not classify(tool).sink]
     if not sources:
         raise NotApplicable(f"no tool of the agent reads something, by its name: {names}")
-    return sources[0], sinks[0]
+    return min(sources, key=_effects), sinks[0]
 
 
-def find_output_schema(parameters: Any) -> JSON | None:
-    """Return the schema that the options of a request require of the answer, or None."""
-    if not isinstance(parameters, dict):
-        return None
-    for key, value in cast("JSON", parameters).items():
-        if not isinstance(value, dict) or key in {"tools", "tool_choice"}:
-            continue
-        if re.fullmatch(r"schema|response_?(json_?)?schema", key, re.IGNORECASE):
-            return cast("JSON", value)
-        if (inner := find_output_schema(cast("JSON", value))) is not None:
-            return inner
-    return None
-
-
-def make_value(schema: Any, root: JSON, name: str, prompt: str, depth: int = 0) -> Any:  # noqa: PLR0911 - one case for each keyword
-    """Return a harmless value that fits a JSON schema; numbers come from the prompt."""
-    rules = cast("JSON", schema) if isinstance(schema, dict) else {}
-    if depth > MAX_DEPTH:
-        return None
-    if reference := rules.get("$ref"):
-        return make_value(_follow(str(reference), root), root, name, prompt, depth + 1)
-    if "const" in rules:
-        return rules["const"]
-    for key in ("enum", "examples"):
-        if rules.get(key):
-            return rules[key][0]
-    for key in ("anyOf", "oneOf", "allOf"):
-        options = [o for o in rules.get(key, ()) if not _is_null(o)]
-        if options:
-            merged = {**rules, **options[0]}
-            merged.pop(key)
-            return make_value(merged, root, name, prompt, depth + 1)
-    kind = rules.get("type", "object" if "properties" in rules else "string")
-    if isinstance(kind, list):
-        kinds = [one for one in cast("list[str]", kind) if one != "null"]
-        kind = kinds[0] if kinds else "null"
-    match str(kind).lower():
-        case "object":
-            properties = cast("JSON", rules.get("properties") or {})
-            return {
-                key: make_value(properties.get(key, {}), root, key, prompt, depth + 1)
-                for key in rules.get("required", ())
-            }
-        case "array":
-            item = rules.get("items", {})
-            count = max(1, int(rules.get("minItems", 1)))
-            return [make_value(item, root, name, prompt, depth + 1)] * count
-        case "integer" | "number":
-            return _make_number(rules, prompt)
-        case "boolean":
-            return False
-        case "null":
-            return None
-        case _:
-            return _make_text(rules, name, prompt)
-
-
-def _is_null(schema: Any) -> bool:
-    return isinstance(schema, dict) and cast("JSON", schema).get("type") == "null"
-
-
-def _follow(reference: str, root: JSON) -> Any:
-    value: Any = root
-    for part in reference.removeprefix("#/").split("/"):
-        value = cast("JSON", value).get(part, {}) if isinstance(value, dict) else {}
-    return value
-
-
-def _make_number(rules: JSON, prompt: str) -> Any:
-    low = rules.get("minimum", rules.get("exclusiveMinimum", float("-inf")))
-    high = rules.get("maximum", rules.get("exclusiveMaximum", float("inf")))
-    low += "exclusiveMinimum" in rules
-    high -= "exclusiveMaximum" in rules
-    step = rules.get("multipleOf", 1)
-    named = [int(text) for text in re.findall(r"\b\d{1,9}\b", prompt)]
-    for number in (*named, 1, 0, step, low, high):
-        if low <= number <= high and number % step == 0 and abs(number) != float("inf"):
-            return number
-    return 1
-
-
-def _make_text(rules: JSON, name: str, prompt: str) -> str:
-    if (form := rules.get("format")) in FORMATS:
-        return FORMATS[form]
-    found = [text for pattern, text in TEXTS if re.search(pattern, name.lower())]
-    if not found and re.search(r"(id|number|key|code|order|ticket)$", name.lower()):
-        found = re.findall(r"\b\d{1,9}\b", prompt)
-    text = found[0] if found else "checkup"
-    text = text.ljust(int(rules.get("minLength", 0)), "p")
-    return text[: int(rules["maxLength"])] if "maxLength" in rules else text
+def _effects(tool: Tool) -> tuple[bool, bool]:
+    """Return whether a tool is for an effect, and whether a word says that it has one."""
+    return classify(tool).sink, has_effect(tool)
 
 
 # --- The model

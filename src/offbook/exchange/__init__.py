@@ -11,6 +11,8 @@ __getattr__ = lazy_getattr(
         " render_arguments render_custom_input strip_injected to_json user",
         "model": "AliasedSource ModelSource Reply Request StopReason Tool ToolAlias ToolAliases"
         " Usage parse_tool_aliases",
+        "schema_values": "find_output_schema make_answer make_arguments",
+        "tool_effects": "classify find_side_effect has_effect",
         "tool_track": "RecordedException ToolEnd ToolRun ToolTrack",
         "providers": "all_dialects all_providers client_env detect_dialect explain_refusal"
         " list_prices",

@@ -34,6 +34,12 @@ from offbook.exchange.providers import client_env as client_env
 from offbook.exchange.providers import detect_dialect as detect_dialect
 from offbook.exchange.providers import explain_refusal as explain_refusal
 from offbook.exchange.providers import list_prices as list_prices
+from offbook.exchange.schema_values import find_output_schema as find_output_schema
+from offbook.exchange.schema_values import make_answer as make_answer
+from offbook.exchange.schema_values import make_arguments as make_arguments
+from offbook.exchange.tool_effects import classify as classify
+from offbook.exchange.tool_effects import find_side_effect as find_side_effect
+from offbook.exchange.tool_effects import has_effect as has_effect
 from offbook.exchange.tool_track import RecordedException as RecordedException
 from offbook.exchange.tool_track import ToolEnd as ToolEnd
 from offbook.exchange.tool_track import ToolRun as ToolRun

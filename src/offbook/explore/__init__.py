@@ -42,12 +42,11 @@ __all__, __getattr__, __dir__ = lazy_names(
         "argument_values": "ArgumentValues Draw NOTHING learn list_near_texts",
         "moves": "GeneratedCall Move Place build_turns render_script render_tests resolve"
         " run_rendered",
-        "obliging_model": "ObligingModel Settings find_side_effect",
+        "obliging_model": "ObligingModel Settings",
         "sdk_conversions": "SdkConversions describe_form share_ssl_contexts",
         "search": "Counterexample Exploration",
         "authority": "is_refusal",
         "plain_tools": "PlainTools",
         "shrinking": "shrink",
-        "tool_policy": "classify",
     },
 )

@@ -28,7 +28,6 @@ from offbook.explore.moves import resolve as resolve
 from offbook.explore.moves import run_rendered as run_rendered
 from offbook.explore.obliging_model import ObligingModel as ObligingModel
 from offbook.explore.obliging_model import Settings as Settings
-from offbook.explore.obliging_model import find_side_effect as find_side_effect
 from offbook.explore.plain_tools import PlainTools as PlainTools
 from offbook.explore.sdk_conversions import SdkConversions as SdkConversions
 from offbook.explore.sdk_conversions import describe_form as describe_form
@@ -38,7 +37,6 @@ from offbook.explore.search import Exploration as Exploration
 from offbook.explore.search import explore as explore
 from offbook.explore.search import replay as replay
 from offbook.explore.shrinking import shrink as shrink
-from offbook.explore.tool_policy import classify as classify
 from offbook.explore.tool_policy import powerful as powerful
 from offbook.explore.tool_policy import untrusted as untrusted
 

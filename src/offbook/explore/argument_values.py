@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from offbook.exchange.messages import JSON, RAW_ARGUMENTS
-from offbook.explore.dates import FORMATS as DATE_FORMATS
+from offbook.exchange.schema_values import DATE_FORMATS, FORMATS, properties_of, resolve_schema
+from offbook.exchange.tool_effects import split_words
 from offbook.explore.dates import (
     Part,
     choose_date,
@@ -21,7 +22,6 @@ from offbook.explore.dates import (
     move_date,
 )
 from offbook.explore.moves import Place, find_in_text
-from offbook.explore.tool_policy import split_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -78,14 +78,6 @@ EMPTY_TEXTS = 0.02  # of the texts: an empty one is often equal to what is missi
 SMALL = 0.001
 ODD_NUMBERS = (0, -1, 2**31, 2**63, -(2**63))
 BAD_JSON = ("{", "", "[]", "7", '"x"', "null", '{"a": }')
-FORMATS = {
-    "email": "a@example.com",
-    "uri": "https://example.com/a",
-    "url": "https://example.com/a",
-    "uuid": "00000000-0000-4000-8000-000000000001",
-    "ipv4": "127.0.0.1",
-    "path": "a.txt",
-}
 # Keywords whose values are made here; every other one with an effect on validity is noted.
 KNOWN = frozenset(
     """
@@ -313,7 +305,7 @@ class ArgumentValues:
         """Return arguments for a tool. Of odd ones, one parameter is at its limits."""
         resolved = self.resolve(schema, schema, tool)
         required = set(resolved.get("required", ()))
-        properties = _properties(resolved)
+        properties = properties_of(resolved)
         chosen = [name for name in properties if name in required or draw.happens(0.5)]
         strange = draw.choose(chosen) if odd and chosen else None
         arguments: JSON = {}
@@ -333,7 +325,7 @@ class ArgumentValues:
     def likely_arguments(self, schema: JSON, draw: Draw, tool: str) -> JSON:
         """Return the arguments that the prompt asks for, as far as it names values for them."""
         arguments = self.arguments(schema, draw, tool)
-        properties = _properties(self.resolve(schema, schema, tool))
+        properties = properties_of(self.resolve(schema, schema, tool))
         for name in arguments:
             part = self.resolve(properties[name], schema, f"{tool}.{name}")
             fitting = _find_fitting(name, self._prompt_texts)
@@ -372,7 +364,7 @@ class ArgumentValues:
                 found.append(arguments)
             if len(found) == limit:
                 break
-        for name in _properties(self.resolve(schema, schema, tool)):
+        for name in properties_of(self.resolve(schema, schema, tool)):
             for value in self._hints.get(f"{tool}.{name}", self._hints.get(name, ())):
                 if all(arguments.get(name) != value for arguments in found):
                     found.append({**found[0], name: value})
@@ -419,7 +411,7 @@ class ArgumentValues:
                 required = set(schema.get("required", ()))
                 return {
                     name: self._value(item, root, draw, f"{path}.{name}", odd=odd, depth=depth + 1)
-                    for name, item in _properties(schema).items()
+                    for name, item in properties_of(schema).items()
                     if name in required or (depth < MAX_DEPTH and draw.happens(0.5))
                 }
             case "null":
@@ -591,19 +583,9 @@ class ArgumentValues:
         schema = cast("JSON", schema) if isinstance(schema, dict) else {}
         if schema.keys() <= PLAIN:
             return schema
-        for _ in range(MAX_DEPTH):
-            reference = schema.get("$ref")
-            if not isinstance(reference, str):
-                break
-            found = _follow(reference, root)
-            if found is None:
-                self.notes.setdefault(f"{path}: $ref {reference!r}", "a text is used")
-            schema = {**(found or {}), **{k: v for k, v in schema.items() if k != "$ref"}}
-        for part in schema.get("allOf", ()):
-            other = self.resolve(part, root, path)
-            properties = {**_properties(schema), **_properties(other)}
-            required = [*schema.get("required", ()), *other.get("required", ())]
-            schema = {**schema, **other, "properties": properties, "required": required}
+        schema = resolve_schema(schema, root)
+        if "$ref" in schema:
+            self.notes.setdefault(f"{path}: $ref {schema['$ref']!r}", "a text is used")
         for keyword in sorted(set(schema) - KNOWN):
             self.notes.setdefault(f"{path}: {keyword}", "it is ignored, so values may break it")
         return schema
@@ -651,7 +633,7 @@ def _find_part(path: str, schema: JSON, root: JSON) -> Part:
     own = _named_part(path.rpartition(".")[2], str(schema.get("description", "")))
     if own or not _names_date(path):
         return own
-    for name, part in _properties(root).items():
+    for name, part in properties_of(root).items():
         other: JSON = cast("JSON", part) if isinstance(part, dict) else {}
         described = str(other.get("description", ""))
         if other.get("format") == "date" or _named_part(name, described) == "day":
@@ -687,16 +669,3 @@ def _find_fitting(path: str, values: Sequence[Any]) -> list[int]:
         for index, value in enumerate(values)
         if isinstance(value, str) and any(mark in value for mark in marks)
     ]
-
-
-def _follow(reference: str, root: JSON) -> JSON | None:
-    """Return the schema that a local reference such as `#/$defs/Order` names."""
-    found: Any = root
-    for part in reference.removeprefix("#").strip("/").split("/") if reference != "#" else ():
-        found = cast("JSON", found).get(part) if isinstance(found, dict) else None
-    return cast("JSON", found) if isinstance(found, dict) else None
-
-
-def _properties(schema: JSON) -> dict[str, Any]:
-    properties = schema.get("properties")
-    return cast("dict[str, Any]", properties) if isinstance(properties, dict) else {}

@@ -7,6 +7,8 @@ from calendar import monthrange
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from offbook.exchange.schema_values import DATE_FORMATS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from random import Random
@@ -22,7 +24,6 @@ NAMED = re.compile(
 )
 _PARTS = re.compile(rf"({DATE})?([T ]?)({CLOCK})?({ZONE})?", re.ASCII)
 _FIRST = re.compile(DATE)
-FORMATS = {"date": "2024-02-29", "date-time": "2024-02-29T12:00:00Z", "time": "12:00:00"}
 DAYS = (1, -1, 7, 30, 31, 365)
 MOST_DAYS = 3700  # a number that is a count of days
 CLOCKS = ("00:00:00", "23:59:59", "12:00:00", "08:00:00")
@@ -104,7 +105,7 @@ def choose_date(
     written = [one for one in written if not form or (one.clock if form == "time" else one.day)]
     if not written and not form:
         return ""
-    day, between, clock, zone = random.choice(written or [_split(FORMATS[form])])
+    day, between, clock, zone = random.choice(written or [_split(DATE_FORMATS[form])])
     counts = [int(n) for n in numbers if isinstance(n, (int, float)) and 0 < n <= MOST_DAYS]
     chance = random.random()
     if day and chance < 0.1:  # noqa: PLR2004 - the end of its month or year, or a day beside it
@@ -115,7 +116,7 @@ def choose_date(
     if form == "date":
         return day
     if form:
-        usual = _split(FORMATS[form])
+        usual = _split(DATE_FORMATS[form])
         day, between = (day and usual.day and day), usual.between
         clock, zone = _with_seconds(clock or usual.clock), usual.zone and (zone or usual.zone)
     if clock and not day and random.random() < 0.4:  # noqa: PLR2004 - a time near it

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from offbook.exchange.tool_effects import HANDOFFS, LAST_TOOLS
 from offbook.explore.candidates import source_files
 from offbook.explore.moves import literal
-from offbook.explore.obliging_model import HANDOFFS, LAST_TOOLS
 from offbook.explore.observed_run import KEYS, command_words
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ import msgspec
 
 from offbook.cli_options import echo, json_option, print_json
 from offbook.errors import RunError, UsageError
+from offbook.exchange.tool_effects import HANDOFFS, LAST_TOOLS
 from offbook.explore.broken_tools import (
     BREAKS,
     BrokenPlaybook,
@@ -33,7 +34,7 @@ from offbook.explore.broken_tools import (
 )
 from offbook.explore.candidates import RANKS, Candidate, scan_project
 from offbook.explore.first_test import FirstTest, write_playbook, write_python_test
-from offbook.explore.obliging_model import HANDOFFS, LAST_TOOLS, Settings
+from offbook.explore.obliging_model import Settings
 from offbook.explore.observed_run import (
     ObservedRun,
     command_words,

@@ -12,10 +12,10 @@ import msgspec
 from offbook.errors import UsageError, require_known
 from offbook.exchange.messages import RAW_ARGUMENTS, AnyBlock, Text, find_calls, join_text
 from offbook.exchange.model import compile_validator
+from offbook.exchange.tool_effects import classify
 from offbook.explore.authority import AuthorityEvidence, check_authority, is_error
 from offbook.explore.generated_model import MARK
 from offbook.explore.plain_tools import describe_exchange, has_key
-from offbook.explore.tool_policy import classify
 from offbook.secrets import excerpt
 from offbook.trace.events import (
     CHANGE,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import msgspec
 
 from offbook.determinism.run_context import is_library
-from offbook.explore.tool_policy import classify, split_words
+from offbook.exchange.tool_effects import classify, split_words
 from offbook.subjects.faulty_results import finish_call
 from offbook.trace.hub import current_faults
 

@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import UsageError, did_you_mean
-from offbook.explore.argument_values import ArgumentValues
+from offbook.exchange.schema_values import (
+    list_plausible,
+    make_arguments,
+    properties_of,
+    resolve_schema,
+)
 from offbook.explore.candidates import (
     MESSAGE_PARAMETERS,
     PROMPT_PARAMETERS,
@@ -28,7 +33,6 @@ from offbook.explore.candidates import (
 )
 from offbook.explore.candidates import module_name as name_module
 from offbook.explore.moves import literal
-from offbook.explore.obliging_model import PLAUSIBLE, FirstChoice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -241,7 +245,7 @@ class Planner:
         kind = origin or annotation
         if name in {"model", "model_name", "model_id"} and kind in {str, empty}:
             return literal(self._model_name(name))
-        plausible = next((v for p, v in PLAUSIBLE if re.search(p, name.lower())), None)
+        plausible = next(iter(list_plausible(name, "")), None)
         if kind is str or (annotation is empty and plausible is not None):
             return literal(str(plausible if plausible is not None else "test"))
         simple = {int: "1", float: "1.0", bool: "False", list: "[]", dict: "{}", set: "set()"}
@@ -353,12 +357,11 @@ class Planner:
             text = json.dumps(schema).replace("#/components/schemas/", "#/$defs/")
             marker = "offbook-prompt"
             schema = json.loads(text)
-            values = ArgumentValues({}, "")
-            resolved = values.resolve(schema, schema, "body")
-            properties = resolved.get("properties", {})
+            resolved = resolve_schema(schema, schema)
+            properties = properties_of(resolved)
             texts = [n for n, rules in properties.items() if rules.get("type") == "string"]
             chosen = next((n for n in texts if _is_prompt(n, texts)), None)
-            hints = {"body." + chosen: [marker]} if chosen else {}
+            given: dict[str, Any] = {chosen: marker} if chosen else {}
             if chosen:
                 schema = {
                     **resolved,
@@ -366,8 +369,8 @@ class Planner:
                     "$defs": schema["$defs"],
                 }
             elif "messages" in properties:
-                hints = {"body.messages": [[{"role": "user", "content": marker}]]}
-            body = ArgumentValues(hints, "").arguments(schema, FirstChoice(), "body")
+                given = {"messages": [{"role": "user", "content": marker}]}
+            body = make_arguments(schema, given=given)
             keyword = "json" if "json" in kind else "data"
             return full, keyword, literal(body).replace(f'"{marker}"', "prompt")
         queries = [p["name"] for p in operation.get("parameters", ()) if p.get("in") == "query"]
