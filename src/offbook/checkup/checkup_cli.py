@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from offbook.checkup.checkup_run import Checkup, run_checkup
 from offbook.checkup.outcomes import OUTCOMES
@@ -25,6 +24,7 @@ from offbook.cli_options import (
     use_colour,
 )
 from offbook.errors import UsageError, counted
+from offbook.exchange.python_source import literal
 from offbook.files import import_object, write_atomic
 
 if TYPE_CHECKING:
@@ -262,12 +262,8 @@ def _write_test(
     words = [*([f"--deadline={deadline:g}"] if deadline else []), arguments[0]]
     words += arguments[1:] if is_agent else ["--", *arguments[1:]]
     text = TEST.format(
-        folder=_literal(os.path.relpath(Path.cwd(), path.absolute().parent)),
-        agent=f"[{', '.join(map(_literal, words))}]",
-        broken="".join(f"    {_literal(r.id)}: {_literal(r.reason)},\n" for r in found.broken),
+        folder=literal(os.path.relpath(Path.cwd(), path.absolute().parent)),
+        agent=f"[{', '.join(map(literal, words))}]",
+        broken="".join(f"    {literal(r.id)}: {literal(r.reason)},\n" for r in found.broken),
     )
     write_atomic(path, text)
-
-
-def _literal(text: str) -> str:
-    return msgspec.json.encode(text).decode()

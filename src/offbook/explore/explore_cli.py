@@ -27,6 +27,7 @@ from offbook.cli_options import (
     show_progress,
 )
 from offbook.errors import InvariantBroken, RunError, UsageError, counted
+from offbook.exchange.python_source import literal
 from offbook.files import (
     import_object,
     make_temp_folder,
@@ -283,8 +284,6 @@ def _read_target(arguments: tuple[str, ...], save: Path | None) -> Target:
     command = sys.argv[separator + 1 :] if separator else []
     words = list(arguments[: len(arguments) - len(command)])
     if command and words:
-        from offbook.explore.moves import literal
-
         # Each behaviour runs in an empty folder; the files of the command stay where they are.
         found = [str(Path(word).absolute()) if Path(word).is_file() else word for word in command]
         # A saved test finds them in its own folder, wherever it is started.
@@ -358,7 +357,7 @@ def _save(
     deadline: float,
 ) -> None:
     """Write a test for each finding."""
-    from offbook.explore.moves import literal, render_tests
+    from offbook.explore.moves import render_tests
 
     targets = [*invariants, *gives_up, *([target.name] if target.name else [])]
     imports = [f"from {t.partition(':')[0]} import {t.partition(':')[2]}" for t in targets]
@@ -395,7 +394,7 @@ def _replay_options(
     finding: Counterexample, without: tuple[str, ...], deadline: float
 ) -> list[str]:
     """Return the options with which a saved test plays a finding."""
-    from offbook.explore.moves import list_faults, literal
+    from offbook.explore.moves import list_faults
     from offbook.explore.oracles import HANG
 
     faults = list_faults(finding.moves)

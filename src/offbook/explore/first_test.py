@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from offbook.exchange.python_source import identifier, literal
 from offbook.exchange.tool_effects import HANDOFFS, LAST_TOOLS
 from offbook.explore.candidates import source_files
-from offbook.explore.moves import literal
 from offbook.explore.observed_run import KEYS, command_words
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def _test_name(candidate: Candidate) -> str:
     if candidate.kind == "route":
         name = candidate.route[1]
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)
-    return re.sub(r"\W+", "_", name.lower()).strip("_") or "agent"
+    return identifier(name, "agent")
 
 
 class _Style(msgspec.Struct):

@@ -18,6 +18,7 @@ from offbook.determinism.faults import INSTRUCTION, Fault
 from offbook.exchange.messages import JSON, AnyBlock, Text, ToolCall
 from offbook.exchange.model import Reply, Request, StopReason
 from offbook.exchange.people import deny
+from offbook.exchange.python_source import identifier, literal
 from offbook.sources.matching import make_call_id
 from offbook.sources.playbook.actions import ScriptedStop, Turn, call, fail, person, say, when
 
@@ -66,6 +67,10 @@ class Place(msgspec.Struct, frozen=True):
 
     index: int
     as_text: bool = False
+
+    def __repr__(self) -> str:
+        """Return its source in a rendered script."""
+        return f"str(seen[{self.index}])" if self.as_text else f"seen[{self.index}]"
 
 
 class GeneratedCall(msgspec.Struct, frozen=True):
@@ -424,15 +429,11 @@ def render_tests(
         number = f"_{counts[name]}" if counts[name] > 1 else ""
         options = [f"gives_up=({', '.join(gives_up)},)"] if gives_up else []
         arguments = ", ".join([world, "script", *invariants, *options, *own_options])
-        lines += ["", "", f"def test_{_identifier(name)}{number}():"]
+        lines += ["", "", f"def test_{identifier(name)}{number}():"]
         lines += [f"{INDENT}seen = []"] if "seen[" in script else []
         lines += [f"{INDENT}{line}" for line in f"script = {script}".split("\n")]
         lines.append(f"{INDENT}replay({arguments})")
     return "\n".join(lines) + "\n"
-
-
-def _identifier(name: str) -> str:
-    return "_".join("".join(c if c.isalnum() else " " for c in name.lower()).split())
 
 
 def _render_call(made: GeneratedCall, *, collects: bool) -> str:
@@ -440,23 +441,3 @@ def _render_call(made: GeneratedCall, *, collects: bool) -> str:
     late = "lambda: " if has_place(made.arguments) else ""
     arguments = f", {late}{literal(made.arguments)}" if made.arguments else ""
     return f"call({literal(made.tool)}{arguments}{options}){COLLECT if collects else ''}"
-
-
-def literal(value: Any) -> str:
-    """Return a value as Python source, with double quotes as a formatter writes them."""
-    match value:
-        case Place(index, as_text):
-            return f"str(seen[{index}])" if as_text else f"seen[{index}]"
-        case str():
-            if len(value) > WIDTH and len(set(value)) == 1:
-                return f"{literal(value[0])} * {len(value)}"
-            quoted = repr(value)
-            plain = quoted[0] == "'" and '"' not in quoted and "\\'" not in quoted
-            return f'"{quoted[1:-1]}"' if plain else quoted
-        case dict():
-            items = cast("dict[str, Any]", value).items()
-            return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in items) + "}"
-        case list():
-            return "[" + ", ".join(map(literal, cast("list[Any]", value))) + "]"
-        case _:
-            return repr(value)

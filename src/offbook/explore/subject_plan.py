@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from offbook.errors import UsageError, did_you_mean
+from offbook.exchange.python_source import literal
 from offbook.exchange.schema_values import (
     list_plausible,
     make_arguments,
@@ -32,7 +33,6 @@ from offbook.explore.candidates import (
     source_files,
 )
 from offbook.explore.candidates import module_name as name_module
-from offbook.explore.moves import literal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

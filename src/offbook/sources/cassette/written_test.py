@@ -5,11 +5,11 @@ The test is for people to read and to change; it needs the tape no longer.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from offbook.errors import UsageError
 from offbook.exchange.messages import Text, Thinking, ToolCall
+from offbook.exchange.python_source import identifier, literal
 from offbook.exchange.tool_track import HOST, SERVER
 
 if TYPE_CHECKING:
@@ -70,23 +70,23 @@ def write_test(file: CassetteFile, agent: str, name: str, origin: object) -> Wri
         ]
         calling = any(isinstance(block, ToolCall) for block in item.response.reply_blocks)
     mocks = _render_mocks(tools)
-    lines = [f"def test_{_identifier(name)}(offbook):"]
+    lines = [f"def test_{identifier(name, 'tape')}(offbook):"]
     if mocks:
         lines += ["    mock_tools = {", *(f"        {mock}," for mock in mocks), "    }"]
     options = ", mock_tools=mock_tools" if mocks else ""
     lines.append(f"    run = offbook.drive({variable}{options}).run(")
     for turn in turns:
-        lines.append(f"        when({_literal(turn.prompt)}, [")
+        lines.append(f"        when({literal(turn.prompt)}, [")
         lines += [f"            {step}," for step in turn.steps]
         lines.append("        ]),")
     lines.append("    )")
     if tools:
         lines.append("    executed = [(tool.name, tool.input) for tool in run.executed]")
         lines.append("    assert executed == [")
-        lines += [f"        ({_literal(t.tool)}, {_literal(t.input)})," for t in tools]
+        lines += [f"        ({literal(t.tool)}, {literal(t.input)})," for t in tools]
         lines.append("    ]")
     if items and (answer := items[-1].response.output):
-        lines.append(f"    assert run.output == {_literal(answer)}")
+        lines.append(f"    assert run.output == {literal(answer)}")
     imports = [f"from offbook import {', '.join(sorted(words))}"]
     if people:
         decisions = sorted({answer.decision for answer in people} - {""})
@@ -125,18 +125,18 @@ def _new_prompt(item: Interaction) -> str:
 def _render_reply(item: Interaction, *, unanswered: bool) -> tuple[str, set[str], list[str]]:
     """Return a reply as a step of a playbook, the words that it uses, and what it cannot say."""
     if (error := item.response.error) is not None:
-        return f"fail({_literal(error.message)}, status={error.status})", {"fail"}, []
+        return f"fail({literal(error.message)}, status={error.status})", {"fail"}, []
     parts: list[str] = []
     unknown: list[str] = []
     for block in item.response.reply_blocks:
         match block:
             case Text(text):
-                parts.append(f"say({_literal(text)})")
+                parts.append(f"say({literal(text)})")
             case Thinking(text):
-                parts.append(f"think({_literal(text)})")
+                parts.append(f"think({literal(text)})")
             case ToolCall():
                 option = ", unanswered=True" if unanswered else ""
-                parts.append(f"call({_literal(block.name)}, {_literal(block.arguments)}{option})")
+                parts.append(f"call({literal(block.name)}, {literal(block.arguments)}{option})")
             case _:
                 unknown.append(type(block).__name__)
     words = {part.partition("(")[0] for part in parts}
@@ -146,13 +146,13 @@ def _render_reply(item: Interaction, *, unanswered: bool) -> tuple[str, set[str]
 
 
 def _render_person(answer: RecordedAnswer) -> str:
-    about = _literal(answer.tool or answer.question)
+    about = literal(answer.tool or answer.question)
     if answer.decision == "allow":
-        given = f"allow({_literal(answer.params)})" if answer.params is not None else "allow"
+        given = f"allow({literal(answer.params)})" if answer.params is not None else "allow"
     elif answer.decision == "deny":
-        given = f"deny({_literal(answer.reason)})" if answer.reason else "deny"
+        given = f"deny({literal(answer.reason)})" if answer.reason else "deny"
     else:
-        given = _literal(answer.answer)
+        given = literal(answer.answer)
     return f"person({about}, {given})"
 
 
@@ -162,7 +162,7 @@ def _render_mocks(tools: list[RecordedTool]) -> list[str]:
     for tool in tools:
         by_name.setdefault(tool.tool, []).append(_render_result(tool))
     return [
-        f"{_literal(name)}: "
+        f"{literal(name)}: "
         + (results[0] if len(set(results)) == 1 else f"in_turn({', '.join(results)})")
         for name, results in by_name.items()
     ]
@@ -173,13 +173,13 @@ def _render_result(tool: RecordedTool) -> str:
         module, _, name = error.type.partition(":")
         known = module == "builtins" and name.isidentifier()
         message = error.message if known else f"{name}: {error.message}"
-        return f"{name if known else 'RuntimeError'}({_literal(message)})"
+        return f"{name if known else 'RuntimeError'}({literal(message)})"
     result: Any = tool.result
     fields = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
     # A message of a framework: the mock returns what the tool says.
     if tool.type and "content" in fields and not tool.type.startswith("offbook."):
-        return _literal(_content_text(fields["content"]))
-    return _literal(result)
+        return literal(_content_text(fields["content"]))
+    return literal(result)
 
 
 def _content_text(content: Any) -> Any:
@@ -189,20 +189,3 @@ def _content_text(content: Any) -> Any:
     blocks = cast("list[Any]", content)
     texts = [cast("dict[str, Any]", b).get("text", "") for b in blocks if isinstance(b, dict)]
     return "\n".join(texts)
-
-
-def _identifier(name: str) -> str:
-    return re.sub(r"\W+", "_", name).strip("_").lower() or "tape"
-
-
-def _literal(value: Any) -> str:
-    """Return a value of JSON as Python, with double quotes where that needs no escapes."""
-    if isinstance(value, dict):
-        items = cast("dict[str, Any]", value).items()
-        return "{" + ", ".join(f"{_literal(key)}: {_literal(item)}" for key, item in items) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_literal, cast("list[Any]", value))) + "]"
-    quoted = repr(value)
-    if isinstance(value, str) and quoted[0] == "'" and '"' not in quoted and "\\'" not in quoted:
-        return f'"{quoted[1:-1]}"'
-    return quoted
