@@ -37,10 +37,10 @@ from offbook.explore.first_test import FirstTest, write_playbook, write_python_t
 from offbook.explore.obliging_model import Settings
 from offbook.explore.observed_run import (
     ObservedRun,
-    command_words,
     in_child,
     observe,
     prepare_imports,
+    run_program,
 )
 
 if TYPE_CHECKING:
@@ -525,21 +525,12 @@ def _play_command(
     candidate: Candidate, settings: Settings, script: str, tool: str, how: str
 ) -> tuple[bool, str]:
     """Play the playbook; return whether the run passed, and why not."""
-    from offbook.runs.commands import run_command
     from offbook.sources.loading import read_script
     from offbook.sources.playbook.playbook import Playbook
 
     playbook = BrokenPlaybook(tool, how) if tool else Playbook()
     playbook.load(*read_script(Path(script)))
-    words = command_words(candidate, settings)
-    result = run_command(
-        playbook,
-        [sys.executable if word == "python" and not n else word for n, word in enumerate(words)],
-        cwd=Path(settings.root),
-        stdin=f"{settings.prompt}\n".encode() if settings.stdin else b"",
-        echo=False,
-        deadline=60,
-    )
+    result = run_program(candidate, settings, playbook)
     return result.ok, "" if result.ok else f"{result.failure}\n{result.errors[-500:]}"
 
 

@@ -20,7 +20,9 @@ from offbook.explore.subject_plan import Planner, SubjectPlan
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from offbook.exchange.model import ModelSource
     from offbook.explore.candidates import Candidate
+    from offbook.runs.commands import CommandResult
 
 # The variables in which SDKs look for a key.
 KEYS = sorted({name for p in all_providers().values() for name in p.key_variables[:1] if p.sdks})
@@ -109,11 +111,22 @@ def _run_subject(
 def _run_command(
     candidate: Candidate, settings: Settings, model: ObligingModel, seen: ObservedRun
 ) -> None:
-    from offbook.runs.commands import run_command
     from offbook.trace.query import Events
 
+    result = run_program(candidate, settings, model)
+    _read_events(Events(result.events), seen)
+    seen.output, seen.output_kind = result.output.strip(), "json"
+    seen.logs = (result.output + result.errors)[-2000:]
+    if result.failure is not None:
+        raise result.failure
+
+
+def run_program(candidate: Candidate, settings: Settings, model: ModelSource) -> CommandResult:
+    """Run the command of a project against a model."""
+    from offbook.runs.commands import run_command
+
     words = command_words(candidate, settings)
-    result = run_command(
+    return run_command(
         model,
         [sys.executable if word == "python" and not n else word for n, word in enumerate(words)],
         cwd=Path(settings.root),
@@ -121,11 +134,6 @@ def _run_command(
         echo=False,
         deadline=60,
     )
-    _read_events(Events(result.events), seen)
-    seen.output, seen.output_kind = result.output.strip(), "json"
-    seen.logs = (result.output + result.errors)[-2000:]
-    if result.failure is not None:
-        raise result.failure
 
 
 def command_words(candidate: Candidate, settings: Settings) -> list[str]:
