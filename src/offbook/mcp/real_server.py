@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-import threading
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,11 +23,11 @@ from offbook.exchange.tool_track import SERVER, RecordedException, ToolEnd, Tool
 from offbook.mcp.server_session import LISTS, PROTOCOL_VERSIONS, read_outcome
 from offbook.subjects.mock_tools import ToolOutcome, error_outcome
 from offbook.subjects.process import isolated_env
-from offbook.subjects.rpc_process import RpcProcess
+from offbook.subjects.rpc_process import LoopThread, RpcProcess
 from offbook.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Sequence
 
     from offbook.exchange.tool_track import ToolTrack
     from offbook.mcp.server_session import ServerSession
@@ -55,7 +54,7 @@ class RealServer:
         self.session: ServerSession | None = None
         self._command = [*command]
         self._track: ToolTrack | None = None
-        self._thread: _LoopThread | None = None
+        self._thread: LoopThread | None = None
         self._process = RpcProcess(f"the MCP server {name}", self._respond, self._on_notification)
         self._home = Path()
 
@@ -83,7 +82,7 @@ class RealServer:
 
     def _start(self) -> None:
         if self._thread is None:
-            thread = self._thread = _LoopThread()
+            thread = self._thread = LoopThread()
             self._home = Path(tempfile.mkdtemp(prefix="offbook-home-"))
             try:
                 self.lists = thread.run(self._initialize()).result()
@@ -185,22 +184,3 @@ class RealServer:
         passed = method in {"notifications/progress", "notifications/message"}
         if self.session is not None and passed:
             self.session.notify_soon(method, params)
-
-
-class _LoopThread:
-    """An event loop in a thread."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
-        """Run a coroutine in the loop, from any thread."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
-
-    def close(self) -> None:
-        """End the loop."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()

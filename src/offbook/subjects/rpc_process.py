@@ -7,8 +7,9 @@ MCP servers and ACP agents are such processes. Each message is held against the 
 from __future__ import annotations
 
 import asyncio
+import threading
 from signal import SIGHUP, SIGINT, SIGTERM
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
@@ -32,14 +33,36 @@ from offbook.subjects.process import (
 from offbook.trace.events import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Coroutine, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
     from pathlib import Path
 
     from offbook.subjects.process import ProcessResult, Seal
 
+T = TypeVar("T")
 CLOSE_GRACE = 2.0
 # Some programs end themselves in this way when their input has ended.
 STOPS = {number for each in (SIGHUP, SIGINT, SIGTERM) for number in (-each, 128 + each)}
+
+
+class LoopThread:
+    """An event loop in a thread, for a process that outlives the loop of a test."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine in the loop, from any thread."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self, timeout: float | None = None) -> None:
+        """End the loop."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout)
+        if not self._thread.is_alive():
+            self._loop.close()
 
 
 class ProtocolRules:

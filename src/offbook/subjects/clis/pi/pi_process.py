@@ -14,10 +14,8 @@ import os
 import re
 import shutil
 import tempfile
-import threading
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
@@ -39,6 +37,7 @@ from offbook.subjects.process import (
     describe_exit,
     run_process,
 )
+from offbook.subjects.rpc_process import LoopThread
 
 if TYPE_CHECKING:
     from offbook.subjects.clis.pi.pi_run import PiRun
@@ -463,14 +462,11 @@ class WarmHost:
         self.process: PiProcess | None = None
         self.handler: Handler | None = None
         self._channel: PiChannel | None = None
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="pi", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread()
 
     async def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop of this process, from the loop of a test."""
-        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return await asyncio.wrap_future(future)
+        return await asyncio.wrap_future(self._thread.run(work))
 
     async def start(
         self, command: Sequence[str], env: Mapping[str, str], witness: Path, deadline: float
@@ -510,12 +506,9 @@ class WarmHost:
                 await self._channel.close()
 
         try:
-            asyncio.run_coroutine_threadsafe(end(), self._loop).result(CLOSE_TIME)
+            self._thread.run(end()).result(CLOSE_TIME)
         finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(CLOSE_TIME)
-            if not self._thread.is_alive():
-                self._loop.close()
+            self._thread.close(CLOSE_TIME)
             shutil.rmtree(self.home, ignore_errors=True)
 
 
