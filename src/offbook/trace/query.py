@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
 
 import msgspec
 
@@ -385,6 +385,9 @@ class Events:
         return list(read_verdicts(self.all))
 
 
+V = TypeVar("V")
+
+
 class _NewMessages(msgspec.Struct):
     new: list[msgspec.Raw] = []
 
@@ -396,18 +399,18 @@ class _RequestLine(msgspec.Struct):
 _decode_request = msgspec.json.Decoder(_RequestLine).decode
 
 
-class _ToolFields(msgspec.Struct, gc=False):
-    """What decides whether a tool did what its call says; values as they are in the line."""
+class _ToolFields(msgspec.Struct, Generic[V], gc=False):
+    """What decides whether a tool did what its call says; values as they are in a line, or read."""
 
     call_id: str
-    input: msgspec.Raw = msgspec.Raw()
-    content: msgspec.Raw | msgspec.UnsetType = UNSET
+    input: V | msgspec.UnsetType = UNSET
+    content: V | msgspec.UnsetType = UNSET
     is_error: Any = None
     observed: Any = None
 
 
 class _ToolLine(msgspec.Struct, gc=False):
-    data: _ToolFields
+    data: _ToolFields[msgspec.Raw]
 
 
 class _ResultLine(msgspec.Struct, gc=False):
@@ -500,41 +503,14 @@ def _count_new(event: KeptEvent) -> int:
 
 
 def _are_plain(events: list[KeptEvent]) -> bool:
-    """Return whether `_may_differ` returns False for these events, which may be not decoded.
-
-    Also whether each call has another id and each tool that ran a result.
-    """
-    calls: dict[str, _ToolFields] = {}
-    returned: dict[str, msgspec.Raw | msgspec.UnsetType] = {}
-    waiting: set[str] = set()  # for their results
-    for event in events:
-        name = event.event
-        if event.decoded is not None:
-            return False
-        try:
-            data = _decode_tool(event.line).data
-        except msgspec.MsgspecError:  # of another program
-            return False
-        key = data.call_id
-        if name == TOOL_CALL:
-            if key in calls:
-                return False
-            calls[key] = data
-        elif name == TOOL_START:
-            if key not in calls or key in returned or data.input != calls[key].input:
-                return False
-            returned[key] = UNSET
-            waiting.add(key)
-        elif name == TOOL_END:
-            returned[key] = data.content
-        elif name == TOOL_RESULT:
-            if key in returned:
-                waiting.discard(key)
-                if returned[key] is not UNSET and returned[key] != data.content:
-                    return False
-            elif key in calls and calls[key].observed is True and not data.is_error:
-                return False
-    return not waiting
+    """Return whether each call has another id, and each tool ran as it says and has a result."""
+    if any(event.decoded is not None for event in events):
+        return False
+    try:
+        tools = [(event.event, _decode_tool(event.line).data) for event in events]
+    except msgspec.MsgspecError:  # of another program
+        return False
+    return _compare_tools(tools) == "plain"
 
 
 def _executed_tool(execution: Execution) -> ExecutedTool:
@@ -591,33 +567,52 @@ def read_changes(
         elif event.event in CHANGE_EVENTS:
             tools.append(event)
     changes = [change for change in changes if change.level != "allowed"]
+    fields = (
+        _ToolFields(
+            str(data.get("call_id")),
+            data.get("input"),
+            data.get("content", UNSET),
+            data.get("is_error"),
+            data.get("observed"),
+        )
+        for data in (event.data for event in tools)
+    )
     # It is read once more in detail only if something differs, as in few runs.
-    if _may_differ(tools):
+    if _compare_tools(zip((t.event for t in tools), fields, strict=True)) == "different":
         from offbook.trace.integrity import compare_executions
 
         changes += compare_executions(read_executions(tools, earlier))
     return changes
 
 
-def _may_differ(events: Iterable[Event]) -> bool:
-    """Return whether a tool did anything else than its call and its result say."""
-    calls: dict[str, dict[str, Any]] = {}
+def _compare_tools(
+    tools: Iterable[tuple[str, _ToolFields[Any]]],
+) -> Literal["plain", "equal", "different"]:
+    """Return whether a tool did anything else than its call and its result say.
+
+    They are plain if also each call has another id, and each tool that ran a result.
+    """
+    calls: dict[str, _ToolFields[Any]] = {}
     returned: dict[str, Any] = {}
-    for event in events:
-        name, data = event.event, event.data
-        key = str(data.get("call_id"))
+    waiting: set[str] = set()  # for their results
+    is_unique = True
+    for name, data in tools:
+        key = data.call_id
         if name == TOOL_CALL:
+            is_unique = is_unique and key not in calls
             calls[key] = data
         elif name == TOOL_START:
-            if key not in calls or data.get("input") != calls[key].get("input") or key in returned:
-                return True
+            if key not in calls or data.input != calls[key].input or key in returned:
+                return "different"
             returned[key] = UNSET
+            waiting.add(key)
         elif name == TOOL_END:
-            returned[key] = data.get("content", UNSET)
+            returned[key] = data.content
         elif name == TOOL_RESULT:
+            waiting.discard(key)
             if key not in returned:  # a tool that is seen did not run; an error says why
-                if key in calls and calls[key].get("observed") is True and not data.get("is_error"):
-                    return True
-            elif returned[key] is not UNSET and returned[key] != data.get("content"):
-                return True
-    return False
+                if key in calls and calls[key].observed is True and not data.is_error:
+                    return "different"
+            elif returned[key] is not UNSET and returned[key] != data.content:
+                return "different"
+    return "plain" if is_unique and not waiting else "equal"
