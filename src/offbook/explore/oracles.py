@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from offbook.errors import UsageError, require_known
+from offbook.exchange.dialects.provider_responses import is_json
 from offbook.exchange.messages import RAW_ARGUMENTS, AnyBlock, Text, find_calls, join_text
 from offbook.exchange.model import compile_validator
 from offbook.exchange.tool_effects import classify
@@ -21,7 +22,6 @@ from offbook.trace.events import (
     CHANGE,
     ERROR,
     FAULT,
-    PERSON,
     REPLY,
     REQUEST,
     TOOL_CALL,
@@ -30,6 +30,7 @@ from offbook.trace.events import (
     Verdict,
 )
 from offbook.trace.executions import read_executions, same_result, to_result_content
+from offbook.trace.query import find_denied
 
 if TYPE_CHECKING:
     from offbook.exchange.messages import JSON, Content, Message, ToolCall
@@ -226,13 +227,7 @@ def _describe_cut(tool: str, own: tuple[Content, ...], sent: tuple[Content, ...]
 
 
 def _is_json(text: str) -> bool:
-    if text[:1] not in {"{", "["}:
-        return False
-    try:
-        msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return False
-    return True
+    return text[:1] in {"{", "["} and is_json(text)
 
 
 def _is_unusable(reply: JSON) -> bool:
@@ -399,21 +394,9 @@ def _check_growth(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
 
 def _check_denials(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     """Yield the tools that ran with an input that a person had denied."""
-    events = evidence.run.events
-    if not events.count(PERSON):
-        return
-    denied: list[tuple[Any, Any]] = []
-    for event in events.named(PERSON, TOOL_START):
-        data = event.data
-        key = (data.get("tool"), data.get("input"))
-        if event.event == PERSON:
-            if data.get("answer") == "deny":
-                denied.append(key)
-            elif key in denied:
-                denied.remove(key)
-        elif key in denied:
-            yield str(key[0]), f"{key[0]} ran with {key[1]} after a person had denied it"
-            return
+    if ran := find_denied(evidence.run.events):
+        tool = str(ran.get("tool"))
+        yield tool, f"{tool} ran with {ran.get('input')} after a person had denied it"
 
 
 def _check_authority(evidence: RunEvidence) -> Iterator[tuple[str, str]]:

@@ -229,7 +229,7 @@ def is_json(text: bytes | str) -> bool:
     """Return whether a text is a whole JSON document."""
     try:
         msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return False
     return True
 
