@@ -719,6 +719,15 @@ def test_a_long_result_is_shown_from_the_place_where_it_differs():
     assert change.got.endswith("in cash, found")
 
 
+@pytest.mark.parametrize("start", [0, 90, 100, 130])
+def test_no_part_of_a_secret_is_shown_in_a_long_text(start: int):
+    key = "ghp_" + "a1B2c3D4e5F6" * 3
+    said, sent = (f"{'w ' * (start // 2)}{key}{end}" for end in (" is it." * 20, "9 it was." * 20))
+    for expected, got in ((said, sent), (said, "Another one."), ("Another one.", said)):
+        (change,) = Talk([says(expected)]).send([GO], [GO, says(got), NEXT])
+        assert key[4:16] not in f"{change.expected} {change.got}"
+
+
 def test_a_result_under_another_name_is_a_change():
     def named(name: str) -> Message:
         return Message("tool", (ToolResult("c", (Text("a lamp"),), name=name),))

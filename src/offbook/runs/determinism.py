@@ -24,7 +24,7 @@ from offbook.determinism.frozen_time import frozen_environment
 from offbook.determinism.run_context import EPOCH
 from offbook.errors import DeadlineExceeded, Interrupted, UsageError
 from offbook.runs.commands import ANY_EXIT_CODE, DEADLINE, NoModel, run_command
-from offbook.secrets import outgoing
+from offbook.secrets import excerpt, outgoing
 from offbook.sources.cassette.format import Normalizer, collapse_whitespace, merge_rules
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.cassette.mismatch import find_differences
@@ -93,9 +93,9 @@ class Divergence(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         position = f"at {self.what} {self.at}" if self.at else f"in its {self.what}"
         lines = [f"pass {self.run} differs from pass 1 {position}:"]
-        lines += [f"  before: {_truncate(event)}" for event in self.before]
-        lines.append(f"  pass 1: {_truncate(self.first)}")
-        lines.append(f"  pass {self.run}: {_truncate(self.other)}")
+        lines += [f"  before: {excerpt(event, MAX_SHOWN)}" for event in self.before]
+        lines.append(f"  pass 1: {excerpt(self.first, MAX_SHOWN)}")
+        lines.append(f"  pass {self.run}: {excerpt(self.other, MAX_SHOWN)}")
         lines += [f"  cause: {self.cause}"] if self.cause else []
         return "\n".join(lines)
 
@@ -306,7 +306,3 @@ def _cut_common(one: str | None, two: str | None) -> tuple[str, str]:
     if start <= len(name):
         return one, two
     return f"{name} …{one[start:]}", f"{name} …{two[start:]}"
-
-
-def _truncate(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN else f"{outgoing(text)[:MAX_SHOWN]}…"

@@ -34,6 +34,7 @@ from offbook.exchange.messages import (
     ToolResult,
     join_text,
 )
+from offbook.secrets import excerpt, outgoing
 from offbook.trace.conversation_parts import (
     Item,
     Parts,
@@ -605,9 +606,11 @@ def _differing_tools(known: tuple[Tool, ...], tools: tuple[Tool, ...]) -> tuple[
 
 def _differing(expected: str, got: str) -> tuple[str, str]:
     """Return two texts, from the place where they differ if they are long."""
-    is_long = max(len(expected), len(got)) > SHOWN_LENGTH
-    start = max(0, common_length(expected, got) - 20) if is_long else 0
-    return _shorten(expected[start:]), _shorten(got[start:])
+    if max(len(expected), len(got)) > SHOWN_LENGTH:
+        expected, got = outgoing(expected), outgoing(got)  # half a secret is not recognised
+        start = max(0, common_length(expected, got) - 20)
+        expected, got = expected[start:], got[start:]
+    return _shorten(expected), _shorten(got)
 
 
 def _is_repaired(call: ToolCall) -> bool:
@@ -630,8 +633,7 @@ def _has_defaults(known: ToolCall, call: ToolCall) -> bool:
 
 
 def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN_LENGTH else f"{line[: SHOWN_LENGTH - 1]}…"
+    return excerpt(" ".join(text.split()), SHOWN_LENGTH)
 
 
 # -------------------------------------------------------------------------- the tools that ran
