@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from offbook.secrets import (
     MASK,
+    ending,
     excerpt,
     hide_bytes,
     hide_lines,
@@ -814,6 +815,7 @@ def test_a_text_is_masked_before_it_is_cut(length: int):
     whole = "the key [API_KEY] is wrong"
     shown = excerpt(whole.replace(MASK, key), length)
     assert shown == (whole if len(whole) <= length else f"{whole[: length - 1]}…")
+    assert ending(whole.replace(MASK, key), length) == whole[-length:]
 
 
 def test_a_text_that_leaves_cannot_control_a_terminal():

@@ -29,6 +29,7 @@ from offbook.evals.run_record import (
 from offbook.files import require_folder
 from offbook.runs import commands
 from offbook.runs.result_identity import IdentityDigest
+from offbook.secrets import ending
 from offbook.trace.events import Verdict
 
 REQUEST_TYPE = "harn.eval.live_verify.executor_request.v1"
@@ -163,7 +164,7 @@ def run_command(
     if isinstance(result.failure, DeadlineExceeded):
         return CommandEnd("", f"{words[0]} did not end within {deadline:g} s")
     if result.failure is not None:
-        tail = (result.errors.strip() or result.output.strip())[-MAX_TAIL:]
+        tail = ending(result.errors.strip() or result.output.strip(), MAX_TAIL)
         return CommandEnd(result.output, f"{words[0]} exited with {result.exit_code}: {tail}")
     return CommandEnd(result.output)
 

@@ -36,6 +36,7 @@ from offbook.files import (
     remove_temp_folder,
     write_atomic,
 )
+from offbook.secrets import ending
 
 if TYPE_CHECKING:
     from offbook.explore.search import Counterexample, Exploration
@@ -626,7 +627,7 @@ def _command_runner(
             raise failure(
                 f"the command exited with {result.exit_code}, so it was not measured",
                 where=command[0],
-                hint=result.output[-500:],
+                hint=ending(result.output, 500),
             )
         result.raise_failure()
 

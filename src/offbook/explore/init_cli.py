@@ -20,7 +20,7 @@ import click
 import msgspec
 
 from offbook.cli_options import echo, json_option, print_json
-from offbook.errors import RunError, UsageError
+from offbook.errors import RunError, UsageError, counted
 from offbook.exchange.tool_effects import HANDOFFS, LAST_TOOLS
 from offbook.explore.broken_tools import (
     BREAKS,
@@ -42,6 +42,7 @@ from offbook.explore.observed_run import (
     prepare_imports,
     run_program,
 )
+from offbook.secrets import ending, excerpt
 
 if TYPE_CHECKING:
     from offbook.explore.candidates import ProjectScan
@@ -433,7 +434,7 @@ class _First:
     def _report(self, seen: ObservedRun) -> None:
         calls = [played.tool for played in seen.played if played.tool]
         self._say(
-            f"  it was offered {_count(len(seen.offered), 'tool')}, and called: "
+            f"  it was offered {counted(len(seen.offered), 'tool')}, and called: "
             f"{', '.join(calls) or 'none'}"
         )
         notes = [f"{tool} {effect}: it is not called" for tool, effect in seen.effects.items()]
@@ -531,7 +532,7 @@ def _play_command(
     playbook = BrokenPlaybook(tool, how) if tool else Playbook()
     playbook.load(*read_script(Path(script)))
     result = run_program(candidate, settings, playbook)
-    return result.ok, "" if result.ok else f"{result.failure}\n{result.errors[-500:]}"
+    return result.ok, "" if result.ok else f"{result.failure}\n{ending(result.errors, 500)}"
 
 
 def _run_pytest(root: Path, test: Path) -> tuple[bool, str]:
@@ -556,13 +557,9 @@ def _import_modules(names: list[str], scan: ProjectScan) -> None:
 # --- Messages
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
 def _one_line(text: str) -> str:
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    return line if len(line) <= 160 else line[:157] + "…"  # noqa: PLR2004 - a line of a terminal
+    return excerpt(line, 160)
 
 
 def _tail(output: str) -> str:
@@ -587,7 +584,7 @@ def _failure(failures: list[tuple[Candidate, ObservedRun]]) -> RunError:
         f"no test was written: {_explain(seen)}",
         *(f"  {line.strip()}" for line in seen.error.splitlines()[1:MOST_LINES]),
         f"  candidates tried: {', '.join(c.shown for c, _ in failures)}",
-        f"  the agent: made {_count(len(seen.prompts), 'request')}"
+        f"  the agent: made {counted(len(seen.prompts), 'request')}"
         + (f"; the model replied with {', '.join(did)}" if did else ""),
     ]
     if candidate.kind == "command":
@@ -614,7 +611,7 @@ def _describe_proof(proof: Proof) -> list[str]:
     tools = proof.tools
     if tools:
         noticed = [tool for tool in tools if tool in proof.noticed]
-        lines.append(f"{len(noticed)} of {_count(len(tools), 'broken tool')} noticed")
+        lines.append(f"{len(noticed)} of {counted(len(tools), 'broken tool')} noticed")
         for tool, ways in proof.missed.items():
             lines.append(f"  not noticed: {tool} that {', '.join(ways)}")
     lines += [f"  not broken: {t}, its code was not found in the project" for t in proof.unknown]

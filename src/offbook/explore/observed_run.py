@@ -16,6 +16,7 @@ from offbook.errors import UsageError
 from offbook.exchange.providers import all_providers
 from offbook.explore.obliging_model import ObligingModel, PlayedCall, Settings
 from offbook.explore.subject_plan import Planner, SubjectPlan
+from offbook.secrets import ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -116,7 +117,7 @@ def _run_command(
     result = run_program(candidate, settings, model)
     _read_events(Events(result.events), seen)
     seen.output, seen.output_kind = result.output.strip(), "json"
-    seen.logs = (result.output + result.errors)[-2000:]
+    seen.logs = ending(result.output + result.errors, 2000)
     if result.failure is not None:
         raise result.failure
 

@@ -17,7 +17,7 @@ from offbook.exchange.tool_effects import classify
 from offbook.explore.authority import AuthorityEvidence, check_authority, is_error
 from offbook.explore.generated_model import MARK
 from offbook.explore.plain_tools import describe_exchange, has_key
-from offbook.secrets import excerpt
+from offbook.secrets import ending, excerpt
 from offbook.trace.events import (
     CHANGE,
     ERROR,
@@ -212,9 +212,7 @@ def _describe_cut(tool: str, own: tuple[Content, ...], sent: tuple[Content, ...]
     """Return how a result is cut without a word: in JSON, or after one of its texts."""
     returned, text = join_text(own), join_text(sent)
     if text and returned.startswith(text) and _is_json(returned) and not _is_json(text):
-        return (
-            f"the JSON that {tool} returned is cut after {excerpt(text[-SHOWN_END:], SHOWN_END)!r}"
-        )
+        return f"the JSON that {tool} returned is cut after {ending(text, SHOWN_END)!r}"
     left_out = own[len(sent) :]
     if (
         sent

@@ -93,7 +93,9 @@ def message_of(report: pytest.TestReport) -> str:
         return crash.message  # of the last error: those that caused it are in the terminal
     text = report.longreprtext
     errors = [line[1:].strip() for line in text.splitlines() if line.startswith("E ")]
-    return "\n".join(errors) or text[-2000:]
+    from offbook.secrets import ending
+
+    return "\n".join(errors) or ending(text, 2000)
 
 
 # --- The traces of tests with their outcomes, and the frames of those that failed
