@@ -950,6 +950,24 @@ def test_a_conversation_that_shares_nothing_with_another_is_new():
     ]
 
 
+def test_a_text_that_an_agent_writes_after_every_prompt_does_not_continue_a_conversation():
+    plan = says("I should look at the tables in the database.")  # a template of the agent
+    talk = Talk(REPLIES)
+    later = [TALK[0], plan, REPLIES[0], *TALK[2:4]]
+    changes = talk.send([TALK[0], plan], later, [user("Find order 9"), plan])
+    # Such a text is the agent's own each time.
+    assert [(found.what, found.level) for found in changes] == [("history", "allowed")] * 2
+
+
+def test_a_conversation_with_a_text_of_the_agent_after_its_prompt_is_compared():
+    plan = says("I should look at the tables in the database.")
+    talk = Talk(REPLIES)
+    lamp, lamps = TALK[2], returns("c1", "order 7: two lamps")
+    later = [[TALK[0], plan, REPLIES[0], found, TALK[3]] for found in (lamp, lamps)]
+    changes = talk.send([TALK[0], plan], later[0], [*later[1], REPLIES[1], TALK[5]])
+    assert [found.what for found in changes if found.level == "fails"] == ["result"]
+
+
 def test_parallel_conversations_with_one_prompt_are_told_apart():
     one = [user("Go."), says("", call("a", "find_order", number=1)), returns("a", "one")]
     two = [user("Go."), says("", call("b", "find_order", number=2)), returns("b", "two")]

@@ -180,12 +180,17 @@ class HistoryComparison:
     def continues(self) -> bool:
         """True if the request continues the known conversation, rather than only resembling it.
 
-        What comes before the first prompt, such as examples, many conversations may have.
+        What comes before the first prompt, such as examples, many conversations may have; so may
+        they have what an agent writes for the model after it.
         """
         if self._common >= self._start:
             return True
         items = [self._known.items[match] for match in self._matches if match is not None]
-        items = [item for item in items if item.message >= self._start]
+        items = [
+            item
+            for item in items
+            if item.message > self._start or (item.message == self._start and item.kind == "user")
+        ]
         length = sum(len(item.key) for item in items if item.kind == "text")
         return length >= MIN_ANCHOR or any(item.kind != "text" for item in items)
 
