@@ -79,7 +79,7 @@ from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
 from offbook.runs.run import Run, SyncBridge, watch_termination
 from offbook.runs.wiring import is_process, set_missing_keys
 from offbook.subjects.frameworks.framework import is_documented_end
-from offbook.trace.events import ERROR, FAULT, REPLY, TOOL_END
+from offbook.trace.events import ERROR, FAULT, REPLY, TOOL_CALL, TOOL_END
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -388,7 +388,7 @@ class Stage:
                 str(rehearsal.trace) if job.records else "",
                 job.prompt,
                 list_reached(run.events.all, described) if job.observes else (),
-                self._list_succeeded(results),
+                self._list_succeeded(run, results, ended=error is None),
                 is_process(rehearsal.subject),
                 _read_attack(model, run),
             )
@@ -433,14 +433,21 @@ class Stage:
             )
         return watch
 
-    def _list_succeeded(self, results: Sequence[ToolResultRecord]) -> tuple[str, ...]:
-        """Return the tools that succeeded in this behaviour, and in none before it."""
+    def _list_succeeded(
+        self, run: Run, results: Sequence[ToolResultRecord], *, ended: bool
+    ) -> tuple[str, ...]:
+        """Return the tools that succeeded in this behaviour, and in none before it.
+
+        A call that `ended` a run has no result, such as that of a structured answer.
+        """
         others = [result for result in results if result.tool_name not in self._succeeded]
         new = {
             result.tool_name
             for result in others
             if not (result.failed or is_error(result.text, result.tool_name))
         }
+        if ended:
+            new |= _list_last_calls(run, results) - self._succeeded
         self._succeeded |= new
         return tuple(sorted(new))
 
@@ -481,6 +488,22 @@ class Stage:
                 if message := _read_result(name, holds):
                     violations.append(BrokenInvariant(name, message, name))
         return violations, undecided
+
+
+def _list_last_calls(run: Run, results: Sequence[ToolResultRecord]) -> set[str]:
+    """Return the tools whose call has no result, except in replies that were cut short."""
+    answered = {result.tool_call_id for result in results}
+    calls = [call for call in run.events.named(TOOL_CALL) if call.data["call_id"] not in answered]
+    if not calls:
+        return set()
+    replies = run.events.named(REPLY)
+    ids = {
+        block.get("id")
+        for reply in replies
+        if reply.data.get("stop", "stop") in {"stop", "tool_use"}
+        for block in msgspec.to_builtins(reply.data["blocks"])
+    }
+    return {call.data["tool"] for call in calls if call.data["call_id"] in ids}
 
 
 def _read_attack(model: object, run: Run) -> AttackOutcome | None:
