@@ -327,7 +327,9 @@ class Stage:
         self._conversions.start()  # the world may have loaded an SDK
         sessions: list[int] = []
         beside = ()
+        turns = script
         if isinstance(source, SideBySide):
+            turns = script[:1]  # an attack is in the first conversation
             if source.begin(rehearsal):
                 beside = source.prompts
                 script = script[:1]
@@ -337,7 +339,7 @@ class Stage:
             model.own = list_own_tools(rehearsal)
         if len(script) > 1:
             _watch_prompts(rehearsal, model, fresh, sessions)
-        watch = self._watch_attack(rehearsal, model, script, faults, state)
+        watch = self._watch_attack(rehearsal, model, script, turns, faults, state)
         plain = None if watch is not None else _watch_loop(rehearsal, model, state)
         loses = any(fault.startswith(LOST) for fault in faults)
         states = _watch_states(rehearsal, state) if loses and plain is None else None
@@ -403,6 +405,7 @@ class Stage:
         rehearsal: Rehearsal,
         source: GeneratedModel | PatientPlaybook,
         script: Sequence[Turn | str],
+        turns: Sequence[Turn | str],
         faults: tuple[str, ...],
         state: object,
     ) -> AttackWatch | None:
@@ -418,7 +421,7 @@ class Stage:
         watch = AttackWatch(rehearsal, self._policy, prompts, lambda: _describe(state, home, set()))
         source.before_reply = watch.note_request
         if injected:
-            watch.inject(injected[0], read_instruction(script, injected[0]))
+            watch.inject(injected[0], read_instruction(turns, injected[0]))
         if isinstance(source, GeneratedModel):
             self._code = self._code or find_texts(self._world)
             source.attack = Attack(
