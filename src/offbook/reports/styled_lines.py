@@ -37,10 +37,10 @@ StyledLine = tuple[StyledText, ...]
 
 
 class Node:
-    """A node of the tree: its text, and its children."""
+    """A node of the tree: its text, and its children. Drawing escapes the text."""
 
-    def __init__(self, *spans: StyledText) -> None:
-        self.spans = spans
+    def __init__(self, *spans: StyledText | str) -> None:
+        self.spans = tuple(StyledText(s) if isinstance(s, str) else s for s in spans)
         self.children: list[Node] = []
 
     def add(self, child: Node) -> Node:
@@ -163,22 +163,18 @@ class EventTexts:
         if name == "hook.turn_end":
             return Node(StyledText("hook turn_end", "faint"))
         if name == "session.extension":
-            extension = StyledText(escape_controls(str(data.get("extension", ""))))
-            return Node(StyledText("extension ", "faint"), extension)
+            return Node(StyledText("extension ", "faint"), str(data.get("extension", "")))
         if name == "session.command":
             command = f"/{data.get('command', '')} {data.get('args', '')}".rstrip()
-            return Node(
-                StyledText("command ", "name"), StyledText(escape_controls(command), "text")
-            )
+            return Node(StyledText("command ", "name"), StyledText(command, "text"))
         if name == "session.error":
-            error = StyledText(escape_controls(str(data.get("error", ""))))
-            return Node(StyledText("error: ", "error"), error)
+            return Node(StyledText("error: ", "error"), str(data.get("error", "")))
         if name == HOST_CALL:
             return self._describe_host_call(data)
         if name in CELL_EVENTS:
             return self._describe_cell(name.removeprefix("cell."), data)
         fields = f" {self.shorten_json(data)}" if data else ""
-        return Node(StyledText(escape_controls(name), "faint"), StyledText(fields))
+        return Node(StyledText(name, "faint"), fields)
 
     def _describe_cell(self, verb: str, data: dict[str, Any]) -> Node:
         """Return the node of an event of a pattern: `write counter.value 3 (handler increment)`."""
@@ -191,14 +187,14 @@ class EventTexts:
         rest = self.shorten(f"{by}{error}")
         return Node(
             StyledText(verb, "error" if error else "faint"),
-            StyledText(escape_controls(target), "name"),
-            StyledText(f"{shown}{' ' * bool(rest)}{escape_controls(rest)}"),
+            StyledText(target, "name"),
+            f"{shown}{' ' * bool(rest)}{rest}",
         )
 
     def describe_call(self, tool: str, arguments: Any) -> tuple[StyledText, ...]:
         """Return the parts of a line for a call of a tool."""
         fields = StyledText(f" {self.shorten_json(arguments or {})}")
-        return StyledText("call "), StyledText(escape_controls(tool), "name"), fields
+        return StyledText("call "), StyledText(tool, "name"), fields
 
     def describe_cli_call(self, data: dict[str, Any]) -> Node:
         """Return the node of a call of a fake program."""
@@ -207,19 +203,19 @@ class EventTexts:
         ended = " did not end" if code is None else f" exit {code}"
         state = ended if answered else " no answer"
         style = "ok" if answered and not code else "error"
-        shown = StyledText(escape_controls(excerpt(words, 300)), "name")
+        shown = StyledText(excerpt(words, 300), "name")
         return Node(StyledText("fake ", "faint"), shown, StyledText(state, style))
 
     def describe_remote_task(self, data: dict[str, Any]) -> Node:
         """Return the node of a message to a remote agent: `remote billing "Pay" → paid`."""
         state = str(data.get("state", ""))
-        mark = "→" if state == "completed" else f"→ {escape_controls(state)}"
+        mark = "→" if state == "completed" else f"→ {state}"
         return Node(
             StyledText("remote ", "faint"),
-            StyledText(escape_controls(str(data.get("agent", ""))), "name"),
-            StyledText(f" {self.shorten_json(data.get('message'))} "),
+            StyledText(str(data.get("agent", "")), "name"),
+            f" {self.shorten_json(data.get('message'))} ",
             StyledText(f"{mark} ", "error" if state == "failed" else "ok"),
-            StyledText(self.shorten_json(data.get("answer"))),
+            self.shorten_json(data.get("answer")),
         )
 
     def describe_exit(self, data: dict[str, Any]) -> Node:
@@ -230,14 +226,11 @@ class EventTexts:
         return Node(StyledText(f"{ended}, exit code {data['code']}{leaked}", style))
 
     def _describe_host_call(self, data: dict[str, Any]) -> Node:
-        operation = escape_controls(f"{data.get('capability', '')}.{data.get('operation', '')}")
-        params = StyledText(f" {self.shorten_json(data.get('params') or {})}")
-        answer = (StyledText(" → ", "ok"), StyledText(self.shorten_json(data.get("result"))))
+        operation = f"{data.get('capability', '')}.{data.get('operation', '')}"
+        params = f" {self.shorten_json(data.get('params') or {})}"
+        answer = (StyledText(" → ", "ok"), self.shorten_json(data.get("result")))
         if "error" in data:
-            answer = (
-                StyledText(" error: ", "error"),
-                StyledText(escape_controls(str(data["error"]))),
-            )
+            answer = (StyledText(" error: ", "error"), str(data["error"]))
         return Node(StyledText("host ", "faint"), StyledText(operation, "name"), params, *answer)
 
     def describe_output(self, event: Event) -> Node:
@@ -245,10 +238,7 @@ class EventTexts:
         output = output_text(event)
         if output is None:
             return self.describe(event)
-        return Node(
-            StyledText(f"{escape_controls(output[0])} ", "faint"),
-            StyledText(self.quote(output[1])),
-        )
+        return Node(StyledText(f"{output[0]} ", "faint"), self.quote(output[1]))
 
     def describe_change(self, data: dict[str, Any]) -> Node:
         """Describe a difference between a request and its conversation so far."""
@@ -259,29 +249,29 @@ class EventTexts:
             if data.get(name)
         ]
         style = {"fails": "error", "allowed": "faint"}.get(str(data.get("level")), "warning")
-        fact = StyledText(f"changed: {escape_controls(FACTS.get(what, what))}", style)
-        return Node(fact, StyledText(" " + ", ".join(sides)))
+        fact = StyledText(f"changed: {FACTS.get(what, what)}", style)
+        return Node(fact, " " + ", ".join(sides))
 
     def describe_publish(self, data: dict[str, Any]) -> Node:
         """Return the node of a published event."""
-        source = f"{escape_controls(str(data['source']))} " if data.get("source") else ""
-        topic = StyledText(f"publishes {escape_controls(str(data['topic']))} ", "name")
+        source = f"{data['source']} " if data.get("source") else ""
+        topic = StyledText(f"publishes {data['topic']} ", "name")
         payload = data.get("payload", "")
         shown = self.quote(payload) if isinstance(payload, str) else self.shorten_json(payload)
-        return Node(StyledText(source), topic, StyledText(shown if payload else "", "text"))
+        return Node(source, topic, StyledText(shown if payload else "", "text"))
 
     def describe_start(self, data: dict[str, Any]) -> Node:
         """Return the node of the start of a process."""
-        command = StyledText(self.shorten(" ".join(map(str, data["command"]))))
+        command = self.shorten(" ".join(map(str, data["command"])))
         return Node(StyledText("process ", "name"), command)
 
     def describe_ui(self, data: dict[str, Any]) -> Node:
         """Return the node of a call of the user interface."""
-        method = f"ui {escape_controls(str(data.get('method', '')))} "
+        method = f"ui {data.get('method', '')} "
         args = " ".join(self.shorten_json(arg) for arg in data.get("args", ()))
         answer = ()
         if "answer" in data:
-            answer = (StyledText(" → ", "ok"), StyledText(self.shorten_json(data["answer"])))
+            answer = (StyledText(" → ", "ok"), self.shorten_json(data["answer"]))
         return Node(StyledText(method, "name"), StyledText(args, "text"), *answer)
 
     def quote(self, text: str) -> str:
@@ -331,4 +321,4 @@ def describe_error(data: dict[str, Any]) -> str:
     """Return the message of an error event, with its status and category."""
     message = data.get("message") or data.get("error") or "no message"
     kind = f"{data.get('status', '')} {data.get('category', '')}".strip()
-    return escape_controls(f"{message} ({kind})" if kind else str(message))
+    return f"{message} ({kind})" if kind else str(message)

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
+from offbook.errors import counted
 from offbook.exchange.messages import strip_injected
 from offbook.reports.styled_lines import (
     MAX_CHILDREN,
@@ -101,7 +102,7 @@ class Totals:
         """Return the duration and the counts; a count of zero is left out."""
         parts = [format_duration(now - self.start)]
         if self.replies:
-            parts.append(f"{self.replies} model call{'s' * (self.replies != 1)}")
+            parts.append(counted(self.replies, "model call"))
         if self.input or self.output:
             parts.append(format_tokens(self.input, self.output))
         if self.cost:
@@ -213,7 +214,7 @@ class TraceTree:
         if kind == "ui":
             return self._attach(self._texts.describe_ui(event.data))
         if kind == "hook" and name != "turn_end":
-            return self._add(Node(StyledText(f"hook {escape_controls(name)}", "faint")))
+            return self._add(Node(StyledText(f"hook {name}", "faint")))
         return self._attach(self._texts.describe(event))
 
     def _finish(self) -> Iterator[StyledLine]:
@@ -262,8 +263,8 @@ class TraceTree:
         if call is not None:
             call.add(node)
             return
-        tool = escape_controls(str(data.get("tool", "?")))
-        yield from self._add(Node(StyledText(tool, "name"), StyledText(" "), *node.spans))
+        tool = str(data.get("tool", "?"))
+        yield from self._add(Node(StyledText(tool, "name"), " ", *node.spans))
 
     # --- Runs and turns
 
@@ -274,8 +275,8 @@ class TraceTree:
         self._totals = [Totals(self._now)]
         details = f" · {data.get('subject', '?')}"
         if (turns := data.get("turns")) is not None:  # a command decides itself what it asks
-            details += f" · {turns} turn{'s' * (turns != 1)}"
-        node = Node(StyledText(f"run {self._run_count}", "name"), StyledText(details))
+            details += f" · {counted(turns, 'turn')}"
+        node = Node(StyledText(f"run {self._run_count}", "name"), details)
         yield from node.draw("", last=True, root=True)
         self._run = Frame("")
 
@@ -290,11 +291,11 @@ class TraceTree:
                 elif isinstance(answer, str):
                     shown = self._texts.quote(answer)
                 else:
-                    shown = f"a value of type {escape_controls(answer['type'])}"
+                    shown = f"a value of type {answer['type']}"
                 yield from self._close_turn()
-                yield from self._add(Node(StyledText(f"the agent returned {shown}")))
+                yield from self._add(Node(f"the agent returned {shown}"))
         else:
-            error = escape_controls(str(data.get("error", "")))
+            error = str(data.get("error", ""))
             if self._tool_error.endswith(f" raised {error}"):
                 error = self._tool_error.removesuffix(f" {error}")  # the tool's line has the reason
             # The counts first: the error may have several lines.
@@ -303,7 +304,7 @@ class TraceTree:
                 StyledText("failed" if counts else "failed: ", "error"),
                 *counts,
                 *([StyledText(": ", "error")] if counts else []),
-                StyledText(self._shorten_error(error)),
+                self._shorten_error(error),
             )
         yield from self._add(end) if self._run is None else self._close_run(end)
 
@@ -348,12 +349,12 @@ class TraceTree:
     def _on_loop_start(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         limit = data.get("max_iterations")
         details = f" · at most {limit} iterations" if limit else ""
-        return self._add(Node(StyledText("loop", "name"), StyledText(escape_controls(details))))
+        return self._add(Node(StyledText("loop", "name"), details))
 
     def _on_iteration(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         yield from self._close_iteration()
-        hat = f" · {escape_controls(str(data['hat']))}" if data.get("hat") else ""
-        node = Node(StyledText(f"iteration {data.get('n', '?')}", "name"), StyledText(hat))
+        hat = f" · {data['hat']}" if data.get("hat") else ""
+        node = Node(StyledText(f"iteration {data.get('n', '?')}", "name"), hat)
         self._iteration = yield from self._open_frame(node)
         self._totals = [*self._totals[:1], Totals(self._now)]
 
@@ -361,7 +362,7 @@ class TraceTree:
         cost = float(data.get("cost_usd") or 0)
         for totals in self._totals:
             totals.cost += cost
-        return self._add(Node(StyledText("cost ", "faint"), StyledText(f"${cost:.4f}")))
+        return self._add(Node(StyledText("cost ", "faint"), f"${cost:.4f}"))
 
     def _close_iteration(self) -> Iterator[StyledLine]:
         yield from self._close_turn()
@@ -376,11 +377,11 @@ class TraceTree:
     def _on_termination(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         yield from self._close_iteration()
         code = data.get("exit_code", 0)
-        reason = escape_controls(str(data.get("reason", "?")))
-        count = data.get("iterations", "?")
-        details = f" · {count} iteration{'s' * (count != 1)} · exit code {code}"
+        reason = str(data.get("reason", "?"))
+        count = counted(data.get("iterations", "?"), "iteration")
+        details = f" · {count} · exit code {code}"
         style = "ok" if code == 0 else "error"
-        yield from self._add(Node(StyledText(f"ended: {reason}", style), StyledText(details)))
+        yield from self._add(Node(StyledText(f"ended: {reason}", style), details))
 
     def _on_step_pre(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         key = str(data.get("persona", "")), str(data["step_name"])
@@ -389,11 +390,11 @@ class TraceTree:
             *([kwargs] if (kwargs := data.get("kwargs")) else ()),
         ]
         shown = " ".join(self._texts.shorten_json(argument) for argument in arguments)
-        name = escape_controls(".".join(filter(None, key)))
+        name = ".".join(filter(None, key))
         node = Node(
-            StyledText("step "),
+            "step ",
             StyledText(name, "name"),
-            StyledText(f" {self._texts.shorten(shown)}"),
+            f" {self._texts.shorten(shown)}",
         )
         # Next to each other: a call of an earlier step may still get its result.
         yield from self._frame.add_beside(node)
@@ -402,19 +403,17 @@ class TraceTree:
     def _on_step_post(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         key = str(data.get("persona", "")), str(data["step_name"])
         node, start = self._steps.pop(key, (None, self._now))
-        outcome = Node(
-            StyledText("→ ", "ok"), StyledText(self._texts.shorten_json(data.get("output")))
-        )
+        outcome = Node(StyledText("→ ", "ok"), self._texts.shorten_json(data.get("output")))
         if "error" in data:
-            error = StyledText(self._texts.shorten(str(data["error"])))
+            error = self._texts.shorten(str(data["error"]))
             outcome = Node(StyledText("→ error ", "error"), error)
         outcome.spans += self._describe_details(format_duration(self._now - start))
         if node is not None and self._frame.is_pending(node):
             node.add(outcome)
             return
-        name = escape_controls(".".join(filter(None, key)))
-        ended = (StyledText("step "), StyledText(name, "name"), StyledText(" "))
-        yield from self._frame.add(Node(*ended, *outcome.spans))
+        name = ".".join(filter(None, key))
+        node = Node("step ", StyledText(name, "name"), " ", *outcome.spans)
+        yield from self._frame.add(node)
 
     def _on_agent_start(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         return self._open_turn(str(data.get("prompt", "")))
@@ -427,7 +426,7 @@ class TraceTree:
 
     def _on_agent_error(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         error = self._shorten_error(describe_error(data))
-        return self._add(Node(StyledText("agent error: ", "error"), StyledText(error)))
+        return self._add(Node(StyledText("agent error: ", "error"), error))
 
     # --- The model
 
@@ -436,10 +435,8 @@ class TraceTree:
         for ours, theirs in data.get("metadata", {}).get("call_ids", {}).items():
             if self._changed_ids.get(ours) != theirs:
                 self._changed_ids[ours] = theirs
-                ids = StyledText(escape_controls(f"{ours} became {theirs}"))
-                yield from self._attach(
-                    Node(StyledText("the client changed an id: ", "faint"), ids)
-                )
+                changed = StyledText("the client changed an id: ", "faint")
+                yield from self._attach(Node(changed, f"{ours} became {theirs}"))
         self._asked[str(data.get("exchange", ""))] = self._now
         for message in data.get("new", ()):
             blocks = message.get("blocks", ())
@@ -488,7 +485,7 @@ class TraceTree:
             step = Node(*head, StyledText(text, "name"), *details)
         for block in blocks:
             if block.get("type") == "thinking":
-                thought = StyledText(self._texts.quote(block.get("text", "")))
+                thought = self._texts.quote(block.get("text", ""))
                 step.add(Node(StyledText("thinks ", "faint"), thought))
         yield from self._add(step)
         self._step = step
@@ -498,7 +495,7 @@ class TraceTree:
 
     def _on_model_error(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         error = describe_error(data)
-        return self._add(Node(StyledText("model error: ", "error"), StyledText(error)))
+        return self._add(Node(StyledText("model error: ", "error"), error))
 
     def _on_wire(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         sides = {side: data[side] for side in ("request", "response")}
@@ -506,7 +503,7 @@ class TraceTree:
         node = Node(StyledText("wire ", "faint"), StyledText(sizes, "faint"))
         for part in sides.values() if self._texts.full else ():
             texts = [escape_controls(part[name]) for name in ("start", "end") if name in part]
-            node.add(Node(StyledText("\n…\n".join(texts).replace("␍\n", "\n").strip("\n"))))
+            node.add(Node("\n…\n".join(texts).replace("␍\n", "\n").strip("\n")))
         # Not below a call of this exchange: the bytes are those of the message.
         if self._step is None:
             return self._add(node)
@@ -516,16 +513,16 @@ class TraceTree:
     def _on_person(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         asked = str(data.get("tool") or data.get("question", ""))
         text = self._texts.shorten(f"{asked}: {data.get('answer', 'no answer')}")
-        return self._add(Node(StyledText("person: ", "warning"), StyledText(text)))
+        return self._add(Node(StyledText("person: ", "warning"), text))
 
     def _on_person_said(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         text = self._texts.shorten(str(data.get("text", "")))
-        return self._add(Node(StyledText("person: ", "warning"), StyledText(text)))
+        return self._add(Node(StyledText("person: ", "warning"), text))
 
     def _on_fault(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         name = f" of {data['name']}" if data.get("name") else ""
         text = f"{data['kind']}{name}, {data['place']} call {data['number']}"
-        return self._add(Node(StyledText("fault: ", "warning"), StyledText(escape_controls(text))))
+        return self._add(Node(StyledText("fault: ", "warning"), text))
 
     def _shorten_error(self, error: str) -> str:
         return error.partition("\n")[0] if self._brief else error
@@ -555,7 +552,7 @@ class TraceTree:
                 yield from self._add_input(call_id, data, "runs again with" if again else "")
             return
         node = Node(
-            StyledText("runs "),
+            "runs ",
             *self._texts.describe_call(data.get("tool", "?"), given)[1:],
             StyledText(" (not called by the model)", "warning"),
         )
@@ -565,7 +562,7 @@ class TraceTree:
     def _add_input(
         self, call_id: str, data: dict[str, Any], label: str = ""
     ) -> Iterator[StyledLine]:
-        given = StyledText(self._texts.shorten_json(data.get("input")))
+        given = self._texts.shorten_json(data.get("input"))
         node = Node(StyledText(f"{label or 'runs with'} ", "warning"), given)
         yield from self._add_outcome(call_id, data, node)
 
@@ -587,7 +584,7 @@ class TraceTree:
         arrow = StyledText("→ error ", "error") if data.get("is_error") else StyledText("→ ", "ok")
         took = self._describe_details(format_duration(round(data.get("ms", 0))))
         notes = (StyledText(note, "warning"),) if note else ()
-        return Node(arrow, StyledText(self._texts.shorten(text)), *notes, *took)
+        return Node(arrow, self._texts.shorten(text), *notes, *took)
 
     def _add_unsent(self) -> Iterator[StyledLine]:
         """Render the ends of tools whose results were not sent to the model."""
@@ -602,15 +599,15 @@ class TraceTree:
     def _on_tool_blocked(self, data: dict[str, Any]) -> Iterator[StyledLine]:
         call_id = data.get("call_id", "")
         self._blocked.add(call_id)
-        reason = StyledText(self._texts.shorten(str(data.get("reason", ""))))
+        reason = self._texts.shorten(str(data.get("reason", "")))
         node = Node(StyledText("blocked: ", "warning"), reason)
         return self._add_outcome(call_id, data, node)
 
     def _on_tool_error(self, data: dict[str, Any]) -> Iterator[StyledLine]:
-        tool, error = escape_controls(str(data.get("tool", "?"))), str(data.get("error", ""))
-        self._tool_error = f"{tool} raised {escape_controls(error)}"
+        tool, error = str(data.get("tool", "?")), str(data.get("error", ""))
+        self._tool_error = f"{tool} raised {error}"
         self._raised.add(data.get("call_id", ""))
-        node = Node(StyledText(f"{tool} raised ", "error"), StyledText(self._texts.shorten(error)))
+        node = Node(StyledText(f"{tool} raised ", "error"), self._texts.shorten(error))
         return self._add_outcome(data.get("call_id", ""), data, node)
 
     def _on_tool_result(self, data: dict[str, Any]) -> Iterator[StyledLine]:
@@ -625,7 +622,7 @@ class TraceTree:
                 tool = self._texts.describe_call(data.get("tool", "?"), data["input"])[1:]
                 yield from self._attach(Node(note, *tool))
         if ended is not None and "content" in ended and not _says_the_same(ended, data):
-            own = StyledText(self._texts.shorten(join_texts(ended["content"])))
+            own = self._texts.shorten(join_texts(ended["content"]))
             returned = Node(StyledText("returned ", "warning"), own)
             yield from self._add_outcome(call_id, data, returned)
         # The result of a blocked call repeats the reason.
@@ -640,7 +637,7 @@ class TraceTree:
             if ended is not None:
                 millis = round(ended.get("ms", 0))
             took = self._describe_details("" if millis is None else format_duration(millis))
-            outcome = Node(arrow, StyledText(text), *notes, *took)
+            outcome = Node(arrow, text, *notes, *took)
             yield from self._add_outcome(call_id, data, outcome)
         self._calls.pop(call_id, None)
 
@@ -648,7 +645,7 @@ class TraceTree:
         # A trace of an earlier version has no destination.
         tried = str(data.get("destination") or data.get("error", ""))
         place = f", {data['where']}" if data.get("where") else ""
-        text = StyledText(self._texts.shorten(f"{tried}{place}"))
+        text = self._texts.shorten(f"{tried}{place}")
         return self._attach(Node(StyledText("connection refused: ", "error"), text))
 
     def _on_verdict(self, data: dict[str, Any]) -> Iterator[StyledLine]:
@@ -662,13 +659,13 @@ class TraceTree:
             message = "" if ends_run else self._shorten_error(message)
         yield from self._close_turn()
         text = f" {check}: {message}" if message else f" {check}"
-        node = Node(StyledText(mark, style), StyledText(text))
+        node = Node(StyledText(mark, style), text)
         if failed and not ends_run and data.get("expected") is not None:
             for label, value in (("expected", data["expected"]), ("got", data.get("actual"))):
                 shown = self._texts.shorten_json(value)
                 # Most messages have the values already.
                 if shown.strip('"') not in message:
-                    node.add(Node(StyledText(f"{label} ", "name"), StyledText(shown)))
+                    node.add(Node(StyledText(f"{label} ", "name"), shown))
         yield from self._add(node)
 
     # --- Texts
