@@ -336,14 +336,14 @@ def json_rpc(data: bytes) -> Steps:
     """Send messages to a scripted MCP server, and to a client of one."""
     from offbook.exchange.json_rpc import Peer
     from offbook.mcp import mcp_server
-    from offbook.mcp.http_sessions import _Sessions  # pyright: ignore[reportPrivateUsage] - no socket
-    from offbook.surfaces.mcp_server import StdioServer
+    from offbook.mcp.http_sessions import HttpSessions
+    from offbook.surfaces.mcp_server import serve_lines
 
     async def talk() -> None:
         server = mcp_server(
             "shop", tools={"find": {"price": 7}}, resources={"shop://a": "x"}, prompts={"p": "y"}
         )
-        sessions = _Sessions(cast("Any", server))
+        sessions = HttpSessions(cast("Any", server))
         opened = await sessions.answer(HttpRequest("POST", "/", {}, INITIALIZE))
         for line in data.split(b"\n"):
             await sessions.answer(HttpRequest("POST", "/", dict(opened.headers), line))
@@ -374,7 +374,7 @@ def json_rpc(data: bytes) -> Steps:
             if b"tool" not in line and b"\\" not in line:  # no tool is called
                 lines.put_nowait(line)
         lines.put_nowait(None)
-        await StdioServer(BytesIO()).serve(lines)
+        await serve_lines(lines, BytesIO())
 
     yield lambda: _run(serve)
 

@@ -16,7 +16,9 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters
 from mcp.shared.exceptions import MCPError
 
-from offbook.surfaces.mcp_server import build_server
+from offbook.mcp.http_sessions import mount
+from offbook.mcp.server_session import LISTS
+from offbook.surfaces.mcp_server import ToolServer
 from tests.forked import forked_command
 
 TASK = '<event topic="build.task">Add try/catch blocks</event>'
@@ -51,10 +53,15 @@ def stdio(mode: Any = "auto") -> Client:
     return Client(command, mode=mode)
 
 
+def serve_tools() -> str:
+    """Return the URL of a server in this process."""
+    return mount(ToolServer())[0]
+
+
 CONNECTIONS: dict[str, Connect] = {
     "stdio": stdio,
     "stdio, with a handshake": lambda: stdio("legacy"),
-    "the server of the SDK": lambda: Client(build_server()),
+    "HTTP": lambda: Client(serve_tools()),
 }
 
 
@@ -168,7 +175,7 @@ async def test_no_result_of_a_tool_contains_a_secret(connect: Connect):
 async def test_errors_are_reported_to_the_agent(
     workspaces: Path, tool: str, arguments: dict[str, Any], expected: str
 ):
-    async with Client(build_server()) as client:
+    async with Client(serve_tools()) as client:
         await call_tool(client, "test_setup", workspace_id="here")
         assert expected in await call_for_error(client, tool, **arguments)
 
@@ -278,7 +285,7 @@ def test_initialize_does_not_import_the_sdk(unwatched: dict[str, str]):
 
 async def test_each_row_of_the_error_table_is_reported(workspaces: Path):
     slow = [{"output": "late", "delay_ms": 60_000}]
-    async with Client(build_server()) as client:
+    async with Client(serve_tools()) as client:
         workspace = await call_tool(client, "test_setup", workspace_id="t")
         assert "available: t" in await call_for_error(
             client, "test_inspect", workspace_id="unknown"
@@ -327,5 +334,5 @@ def test_the_requests_of_real_clients_are_answered(shared_data: Path):
         answers = {answer["id"]: answer for answer in send_lines(*sent) if "id" in answer}
         assert answers.keys() == requests.keys(), log.name
         for number, method in requests.items():
-            known = method in {"initialize", "tools/list"}
+            known = method == "initialize" or method in LISTS
             assert ("result" in answers[number]) is known, (log.name, answers[number])

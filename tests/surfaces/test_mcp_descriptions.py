@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from mcp.client.client import Client
 
-from offbook.surfaces.mcp_server import build_server
+from tests.surfaces.test_mcp import serve_tools
 
 STARTS_AGENTS = {
     "test_benchmark",
@@ -36,7 +36,7 @@ def build_arguments(schema: dict[str, Any]) -> dict[str, Any]:
 
 async def test_a_client_that_knows_only_the_descriptions_tests_a_flow(workspaces: Path):
     results: dict[str, Any] = {}
-    async with Client(build_server()) as client:
+    async with Client(serve_tools()) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         order = re.search(r"in this order: (.*?)\. ", client.instructions or "")
         assert order is not None
@@ -57,7 +57,7 @@ async def test_a_client_that_knows_only_the_descriptions_tests_a_flow(workspaces
 
 @pytest.mark.parametrize("name", ["test_snapshot", "test_diff"])
 async def test_the_example_of_a_further_tool_works(workspaces: Path, name: str):
-    async with Client(build_server()) as client:
+    async with Client(serve_tools()) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         for tool in ("test_setup", name):
             result = await client.call_tool(tool, build_arguments(tools[tool].input_schema))
@@ -76,7 +76,7 @@ async def test_the_example_of_a_further_tool_works(workspaces: Path, name: str):
 async def test_the_example_of_a_tool_after_a_run_works(
     workspaces: Path, name: str, expected: dict[str, Any]
 ):
-    async with Client(build_server()) as client:
+    async with Client(serve_tools()) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         for tool in ("test_setup", "test_run", name):
             result = await client.call_tool(tool, build_arguments(tools[tool].input_schema))
@@ -87,7 +87,7 @@ async def test_the_example_of_a_tool_after_a_run_works(
 
 
 async def test_the_descriptions_have_the_rules_of_the_loop(workspaces: Path):
-    async with Client(build_server()) as client:
+    async with Client(serve_tools()) as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         instructions = client.instructions or ""
     run, setup = tools["test_run"], tools["test_setup"]
@@ -100,7 +100,7 @@ async def test_the_descriptions_have_the_rules_of_the_loop(workspaces: Path):
 
 
 async def test_an_optional_parameter_has_one_type(workspaces: Path):
-    async with Client(build_server()) as client:
+    async with Client(serve_tools()) as client:
         tools = (await client.list_tools()).tools
     for tool in tools:
         for name, property_ in tool.input_schema["properties"].items():
@@ -110,7 +110,7 @@ async def test_an_optional_parameter_has_one_type(workspaces: Path):
 
 
 async def test_a_tool_that_starts_an_agent_is_destructive(workspaces: Path):
-    async with Client(build_server()) as client:
+    async with Client(serve_tools()) as client:
         tools = (await client.list_tools()).tools
     hints = {tool.name: tool.annotations for tool in tools}
     destructive = {name for name, hint in hints.items() if hint and hint.destructive_hint}

@@ -23,7 +23,7 @@ from offbook.exchange import Reply, Request, Text, Thinking, ToolCall
 from offbook.reports.report import FORMATS as REPORT_FORMATS
 from offbook.sources.cassette import Recording
 from offbook.sources.server import Server
-from offbook.surfaces.mcp_server import StdioServer, find_tool
+from offbook.surfaces.mcp_server import all_tools, serve_lines
 from tests.planted_secrets import CHANNELS, CONTEXTS, ENVIRONMENT, FORMATS, draw_values, plant
 from tests.sources.cassette.conversations import Counting, ask
 from tests.sources.cassette.test_secrets import all_files
@@ -312,7 +312,9 @@ def test_no_secret_is_returned_by_an_mcp_tool_or_stored_in_a_snapshot(
     planted: Planted, tmp_path: Path
 ):
     def call(tool: str, **arguments: Any) -> None:
-        result = asyncio.run(find_tool(f"test_{tool}").call({"workspace_id": "shop", **arguments}))
+        result = asyncio.run(
+            all_tools()[f"test_{tool}"].call({"workspace_id": "shop", **arguments})
+        )
         planted.add_output(msgspec.json.encode(result).decode())
 
     fixtures = {"notes.txt": planted.text, "more/.env": planted.text}
@@ -473,7 +475,7 @@ async def test_an_error_of_the_mcp_server_has_no_secret():
     lines: asyncio.Queue[bytes | None] = asyncio.Queue()
     lines.put_nowait(msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": KEY}))
     lines.put_nowait(None)
-    await StdioServer(output).serve(lines)
+    await serve_lines(lines, output)
     assert (
         msgspec.json.decode(output.getvalue())["error"]["message"] == "unknown method '[API_KEY]'"
     )

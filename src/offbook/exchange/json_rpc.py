@@ -14,6 +14,7 @@ import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from contextvars import ContextVar
+from types import NoneType
 from typing import Any, TypeGuard, cast
 
 import msgspec
@@ -95,21 +96,24 @@ class Peer:
                 self.receive(item)
             return
         if not isinstance(message, dict):
-            self._send_error(None, RpcError("invalid request: not an object", INVALID_REQUEST))
+            self.send_error(None, RpcError("invalid request: not an object", INVALID_REQUEST))
             return
         fields = cast("JsonObject", message)
         method, request_id = fields.get("method"), fields.get("id")
         params = as_object(fields.get("params"))
         # An id of another type cannot be sent back: such a request gets no answer.
         if request_id is not None and not is_request_id(request_id):
-            self._send_error(None, RpcError("invalid request: wrong type of id", INVALID_REQUEST))
+            self.send_error(None, RpcError("invalid request: wrong type of id", INVALID_REQUEST))
         elif method is None:
             self._take_response(fields)
         elif not isinstance(method, str):
             problem = RpcError("invalid request: the method is not a text", INVALID_REQUEST)
-            self._send_error(request_id, problem)
+            self.send_error(request_id, problem)
         elif request_id is None:
             self._on_notification(method, params)
+        elif not isinstance(fields.get("params"), (dict, NoneType)):
+            problem = RpcError("invalid request: the params are not an object", INVALID_REQUEST)
+            self.send_error(request_id, problem)
         else:
             task = asyncio.ensure_future(self._answer(request_id, method, params))
             self._answering[request_id] = task
@@ -120,9 +124,9 @@ class Peer:
         try:
             result = await self._on_request(method, params)
         except RpcError as error:
-            self._send_error(request_id, error)
+            self.send_error(request_id, error)
         except Exception as error:
-            self._send_error(request_id, RpcError(f"{type(error).__name__}: {error}"))
+            self.send_error(request_id, RpcError(f"{type(error).__name__}: {error}"))
             raise
         else:
             self._send({"jsonrpc": "2.0", "id": request_id, "result": result})
@@ -177,7 +181,8 @@ class Peer:
         for task in self._answering.values():
             task.cancel()
 
-    def _send_error(self, request_id: RequestId | None, error: RpcError) -> None:
+    def send_error(self, request_id: RequestId | None, error: RpcError) -> None:
+        """Send the error of a request; without an id, of a message that could not be read."""
         body: JsonObject = {"code": error.code, "message": str(error)}
         if error.data is not None:
             body["data"] = error.data

@@ -1,4 +1,4 @@
-"""Streamable HTTP for scripted MCP servers, on the server that all runs of this process share.
+"""Streamable HTTP for the MCP servers of this process.
 
 Each client has a session, named by a header. A message of the client is a POST. The response to a
 request is a stream: first what the server sends while it works on the request, then the result.
@@ -37,8 +37,8 @@ Messages = asyncio.Queue[JsonObject | None]  # of a stream; None ends it
 
 
 def mount(server: ServedParts) -> tuple[str, Callable[[], None]]:
-    """Serve a scripted server; return its URL, and a function that removes it."""
-    sessions = _Sessions(server)
+    """Serve a scripted server with the runs of this process; return its URL, and how to end it."""
+    sessions = HttpSessions(server)
     url, remove = serve_handler(sessions.answer)
 
     def close() -> None:
@@ -53,8 +53,8 @@ def bridge_command(url: str) -> list[str]:
     return [sys.executable, "-I", str(Path(__file__).with_name("stdio_bridge.py")), url]
 
 
-class _Sessions:
-    """The clients of one scripted server, by the id of their session."""
+class HttpSessions:
+    """The clients of one server, by the id of their session."""
 
     def __init__(self, server: ServedParts) -> None:
         self._server = server

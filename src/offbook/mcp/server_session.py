@@ -1,4 +1,7 @@
-"""The conversation of a scripted MCP server with one client: the methods of the protocol."""
+"""The conversation of an MCP server with one client: the methods of the protocol.
+
+The server is one that a test defines, or Offbook's own (`ServedParts`).
+"""
 
 from __future__ import annotations
 
@@ -77,6 +80,10 @@ class ToolContext:
 
     async def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Report progress, if the client asked for it."""
+        self.report(done, total, message)
+
+    def report(self, done: float, total: float | None, message: str) -> None:
+        """Report progress, as `progress` does, without an `await`."""
         if self._token is None:
             return
         params: JsonObject = {"progressToken": self._token, "progress": done}
@@ -134,10 +141,14 @@ class ServedParts(Protocol):
     instructions: str
     page_size: int
     connected: bool
-    tools: dict[str, ServerTool]
     resources: dict[str, Any]
     prompts: dict[str, Any]
     sessions: list[ServerSession]
+
+    @property
+    def tools(self) -> Mapping[str, ServerTool]:
+        """The tools by name."""
+        ...
 
     @property
     def real(self) -> RealParts | None:
@@ -150,7 +161,7 @@ class ServedParts(Protocol):
 
 
 class ServerSession:
-    """One client of a scripted server: the methods of the protocol.
+    """One client of a server: the methods of the protocol.
 
     `call_soon` runs a function in the event loop of the connection, from any thread.
     """

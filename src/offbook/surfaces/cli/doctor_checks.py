@@ -25,7 +25,6 @@ from offbook.errors import FormatError, UsageError, counted
 State = Literal["ok", "missing", "wrong"]
 EXTRAS = {  # the package that an extra installs, and what it is for
     "trustme": ("proxy", "HTTPS of programs without a base URL"),
-    "mcp": ("mcp", "the MCP server over HTTP"),
     "opentelemetry-proto": ("otel", "spans to a collector"),
     "duckdb": ("duckdb", "SQL over the results of evals"),
 }

@@ -55,7 +55,7 @@ Example:
   offbook mcp --http --port 8111
   claude mcp add offbook -- offbook mcp
 
-Over HTTP it listens on loopback only, and needs offbook[mcp].
+Over HTTP it listens on loopback only.
 """
 
 AMOUNT = FiniteFloat(min=0)
