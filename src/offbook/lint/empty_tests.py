@@ -68,6 +68,12 @@ def call_name(node: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
+def _check_name(node: ast.AST) -> str:
+    """Return the name of a called function that may fail a test, or ""."""
+    name = call_name(node).lstrip("_") if isinstance(node, ast.Call) else ""
+    return name if CHECKS.match(name) else ""
+
+
 def start_of(node: ast.stmt | ast.expr) -> Position:
     """Return where a node begins."""
     return node.lineno, node.col_offset
@@ -133,7 +139,7 @@ def _tests_without_assertion(tests: set[Function], scopes: list[Scope]) -> Itera
         if isinstance(node.func, (ast.Subscript, ast.Call)):  # a function from a table
             return True
         name = call_name(node).lstrip("_")
-        return CHECKS.match(name) is not None or any(map(checks, functions.get(name, ())))
+        return bool(_check_name(node)) or any(map(checks, functions.get(name, ())))
 
     for scope in scopes:
         if scope.function in tests and not checks(scope):
@@ -311,14 +317,11 @@ def _drops_failures(handler: ast.ExceptHandler) -> bool:
         return False
     for statement in handler.body:
         for node in ast.walk(statement):
-            if isinstance(node, (ast.Raise, ast.Assert)):
+            noted = (ast.Assign, ast.AugAssign, ast.NamedExpr)  # and perhaps asserted later
+            if isinstance(node, (ast.Raise, ast.Assert, *noted)) or _check_name(node):
                 return False
             if isinstance(node, ast.Name) and node.id == handler.name:
                 return False
-            if isinstance(node, ast.Call) and CHECKS.match(call_name(node).lstrip("_")):
-                return False
-            if isinstance(node, (ast.Assign, ast.AugAssign, ast.NamedExpr)):
-                return False  # it is noted, and perhaps asserted later
     return True
 
 
@@ -341,19 +344,11 @@ def _dropped(body: Iterable[ast.stmt], reason: str) -> Iterator[Found]:
 def _script_compared_with_itself(scope: Scope) -> Iterator[Found]:
     """Yield the first assertion of a test that reads `scripted` in all of them."""
     assertions = [node for node in scope.nodes if isinstance(node, ast.Assert)]
-    if not assertions or any(map(_is_other_check, scope.nodes)):
+    if not assertions or any(_check_name(node) not in {"", "run"} for node in scope.nodes):
         return
     if all(_reads_script(node.test) for node in assertions):
         message = "`scripted` is the script itself: assert on what the agent did"
         yield Found(start_of(assertions[0]), "OB109", message)
-
-
-def _is_other_check(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and CHECKS.match(name := call_name(node).lstrip("_")) is not None
-        and name != "run"
-    )
 
 
 def _reads_script(node: ast.expr) -> bool:
@@ -383,8 +378,7 @@ def _run_that_only_talks(scope: Scope) -> Iterator[Found]:
     checks = [
         node
         for node in scope.nodes
-        if isinstance(node, (ast.Assert, ast.Raise))
-        or (isinstance(node, ast.Call) and CHECKS.match(call_name(node).lstrip("_")))
+        if isinstance(node, (ast.Assert, ast.Raise)) or _check_name(node)
     ]
     if not checks or not all(isinstance(node, ast.Call) and _only_talks(node) for node in checks):
         return

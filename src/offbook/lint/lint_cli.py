@@ -91,12 +91,11 @@ def lint_paths(paths: Iterable[Path]) -> LintResult:
     findings: list[LintFinding] = []
     sources = {file: read_text(file) for file in files if file.suffix == ".py"}
     # A data file is used if a test, a scenario or a setting names it.
-    texts = "\n".join([*sources.values(), *(read_text(f) for f in files if f.suffix != ".py")])
+    texts = "\n".join([*sources.values(), *(read_text(f) for f in files if f not in sources)])
     for file, source in sources.items():
         findings += _lint_python(file, source)
-    data_files = [file for file in files if file.suffix != ".py"]
-    for file in data_files:
-        findings += _lint_data(file, texts)
+    for file in files:
+        findings += () if file in sources else _lint_data(file, texts)
     return LintResult(sorted(findings), len(files))
 
 
@@ -344,8 +343,6 @@ Exit codes:
 @json_option
 def lint(paths: tuple[Path, ...], *, fix: bool, as_json: bool) -> int:
     """Find tests that prove nothing, and mocks and playbooks that nothing uses."""
-    # Late: parsing Python is needed by this command only.
-
     fixed = fix_paths(paths) if fix else 0
     result = lint_paths(paths)
     if as_json:
