@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import ModelError, ScriptError, UsageError, did_you_mean, require_known
+from offbook.errors import (
+    ModelError,
+    OffbookError,
+    ScriptError,
+    UsageError,
+    did_you_mean,
+    require_known,
+)
 from offbook.exchange.messages import History, Text, user
 from offbook.exchange.model import Reply, Request
 from offbook.secrets import excerpt
@@ -44,7 +51,7 @@ CLIENTS = {
 CLIENT_OPTIONS: dict[str, dict[str, Any]] = {"pi": {"mode": "json"}}
 HOSTED_CLIENTS = {"kiro"}  # their model cannot be replaced: it is behind the vendor's service
 BACKENDS = ("command", "playbook", *CLIENTS)
-ANY_EXIT_CODE = range(-64, 256)  # a failed turn is a result of the loop, not an error of the run
+ANY_EXIT_CODE = range(-64, 256)  # for a failed command that is a result, not an error of the run
 
 
 class ModelAgent(PlainSubject):
@@ -64,12 +71,15 @@ class ModelAgent(PlainSubject):
         return (await asyncio.wait_for(reply, self._context.deadline)).text
 
 
-class NullSource:
-    """The model of a run whose agent needs none: any request is an error."""
+class NoModel(msgspec.Struct, frozen=True):
+    """The model of a run whose agent needs none: any request is an error, this one if given."""
+
+    error: OffbookError | None = None
 
     async def reply(self, request: Request, /) -> Reply:
-        """Raise a ScriptError."""
-        raise ScriptError(f"no reply is scripted for {excerpt(request.prompt, 60)!r}")
+        """Raise the error."""
+        missing = f"no reply is scripted for {excerpt(request.prompt, 60)!r}"
+        raise self.error or ScriptError(missing)
 
 
 class BackendConfig(msgspec.Struct, frozen=True):
@@ -290,7 +300,7 @@ class _AgentSource:
 
         with tempfile.TemporaryDirectory(prefix="offbook-judge-") as folder:
             agent, source = open_backend(self._config, Path(folder))
-            wiring = Wiring(agent, source or NullSource(), Hub())
+            wiring = Wiring(agent, source or NoModel(), Hub())
             context = wiring.connect(Path(folder))
             try:
                 await agent.open(msgspec.structs.replace(context, deadline=JUDGE_TIMEOUT))

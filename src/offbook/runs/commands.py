@@ -21,13 +21,13 @@ from offbook.errors import (
     CheckFailed,
     DeadlineExceeded,
     Interrupted,
-    OffbookError,
     RunError,
     UsageError,
     raise_model_failure,
 )
 from offbook.exchange.providers import client_arguments, client_env
 from offbook.files import make_temp_folder, remove_temp_folder
+from offbook.runs.agents import ANY_EXIT_CODE, NoModel
 from offbook.runs.rehearsal import Rehearsal, RehearsalDefaults, use_defaults
 from offbook.subjects.process import ProcessResult, describe_exit, run_foreground
 from offbook.subjects.subject import PlainSubject
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 DEADLINE = 600.0
 MAX_OUTPUT = 64 * 1024
-ANY_EXIT_CODE = range(-64, 256)
+
 INCOMPLETE_REPLY = "the stream of the model ended before the reply was complete"
 
 
@@ -156,16 +156,6 @@ def _connect_clients(
         yield [program, *arguments, *words], env
     finally:
         remove_temp_folder(folder)
-
-
-class NoModel(msgspec.Struct, frozen=True):
-    """The model of a command that should make no request: it raises this error."""
-
-    error: OffbookError
-
-    async def reply(self, request: Any, /) -> Any:  # noqa: ARG002 - the protocol's
-        """Raise the error."""
-        raise self.error
 
 
 class CommandResult(msgspec.Struct, frozen=True):

@@ -23,7 +23,8 @@ from offbook.checks.comparison import without_repeated_executions
 from offbook.determinism.frozen_time import frozen_environment
 from offbook.determinism.run_context import EPOCH
 from offbook.errors import DeadlineExceeded, Interrupted, UsageError
-from offbook.runs.commands import ANY_EXIT_CODE, DEADLINE, NoModel, run_command
+from offbook.runs.agents import ANY_EXIT_CODE, NoModel
+from offbook.runs.commands import DEADLINE, run_command
 from offbook.secrets import excerpt, outgoing
 from offbook.sources.cassette.format import Normalizer, collapse_whitespace, merge_rules
 from offbook.sources.cassette.journal import load_cassette

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from offbook.errors import RunError, UsageError, require_known
-from offbook.runs.agents import BACKENDS, BackendConfig, NullSource, open_backend
+from offbook.runs.agents import BACKENDS, BackendConfig, NoModel, open_backend
 from offbook.runs.run import AwaitableResult, sync_or_async
 from offbook.secrets import extra_secrets
 from offbook.sources.cassette.cassette_file import journal_path
@@ -85,7 +85,7 @@ async def record(  # noqa: PLR0913 - the parameters of the tool
         metadata["scratchpad"] = scratchpad.read_text("utf-8", "replace")
     with extra_secrets(config.env), workspace.writes_own(path, journal_path(path)):
         recording = Recording(
-            NullSource(),  # the agent answers; the recording stores its output
+            NoModel(),  # the agent answers; the recording stores its output
             path,
             redactions=redactions,
             roots={WORKSPACE_ROOT: workspace.path},

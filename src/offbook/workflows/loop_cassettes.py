@@ -14,7 +14,7 @@ from offbook.checks.expected_files import MAX_TEXT_SIZE, capture_snapshot, read_
 from offbook.errors import RunError, UsageError, did_you_mean, name_some
 from offbook.exchange.model import ModelSource
 from offbook.files import write_atomic
-from offbook.runs.agents import BACKENDS, BackendConfig, NullSource, open_backend
+from offbook.runs.agents import BACKENDS, BackendConfig, NoModel, open_backend
 from offbook.sources.cassette.format import RecordedResponse
 from offbook.sources.cassette.journal import load_cassette
 from offbook.sources.cassette.replay import Cassette, ReplaySummary
@@ -136,7 +136,7 @@ class CassetteAgent(PlainSubject):
         return Cassette(
             self._file,
             strict=self._strict,
-            passthrough=NullSource() if self._passthrough else None,
+            passthrough=NoModel() if self._passthrough else None,
             redactions=self._redactions,
             roots={WORKSPACE_ROOT: self._workspace.path},
             hub=hub,

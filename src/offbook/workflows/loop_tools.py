@@ -30,7 +30,7 @@ from offbook.errors import (
 )
 from offbook.exchange.model import Usage
 from offbook.files import convert
-from offbook.runs.agents import BackendConfig, NullSource, open_backend
+from offbook.runs.agents import BackendConfig, NoModel, open_backend
 from offbook.runs.rehearsal import Rehearsal
 from offbook.runs.run import AwaitableResult, sync_or_async
 from offbook.secrets import excerpt, extra_secrets, hide_secrets
@@ -150,7 +150,7 @@ async def run_loop(
         error = ""
         rehearsal = Rehearsal(
             loop,
-            source=source or NullSource(),
+            source=source or NoModel(),
             cwd=workspace.path,
             trace=workspace.session,
             faults=limits.faults,

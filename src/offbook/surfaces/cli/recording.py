@@ -231,7 +231,8 @@ def _record_again(
     live: Live, file: Path, command: tuple[str, ...], number: int, **options: Any
 ) -> int:
     """Replay a cassette except for one interaction, which is recorded again."""
-    from offbook.runs.commands import ANY_EXIT_CODE, INCOMPLETE_REPLY, run_command
+    from offbook.runs.agents import ANY_EXIT_CODE
+    from offbook.runs.commands import INCOMPLETE_REPLY, run_command
     from offbook.sources.cassette.mismatch import format_numbers
     from offbook.sources.cassette.recording import Rerecording
 
@@ -483,7 +484,8 @@ def _run_twice(
     as_json: bool,
 ) -> int:
     """Report the tools whose results differ in two runs of a command."""
-    from offbook.runs.commands import ANY_EXIT_CODE, run_command
+    from offbook.runs.agents import ANY_EXIT_CODE
+    from offbook.runs.commands import run_command
 
     def run(source: ModelSource) -> None:
         result = run_command(
