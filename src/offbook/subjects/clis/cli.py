@@ -115,6 +115,7 @@ class CliAgent(PlainSubject, ABC):
     `mcp={"offbook": ["offbook", "mcp"]}`.
 
     After a prompt, `output` is the parsed output and `process_result` the exit and the raw output.
+    `process_env` is the environment of its processes, from the start of the run.
     """
 
     name: str = ""
@@ -130,17 +131,16 @@ class CliAgent(PlainSubject, ABC):
             own = [p.name for p in parameters if p.kind is Parameter.KEYWORD_ONLY]
             known = (*own, *CliOptions.__annotations__)
             require_known(f"{type(self).__name__} has no option", name, known)
-        deadline: float = decode(options.get("deadline", DEADLINE), Seconds, "deadline")
         self.program = options.get("program") or ""
         self.arguments = tuple(options.get("arguments", ()))
         self.output = AgentOutput()
         self.process_result: ProcessResult | None = None
         self._program = options.get("program")
         self._extra_env = dict(options.get("env") or {})
-        self._deadline = deadline
+        self.deadline: float = decode(options.get("deadline", DEADLINE), Seconds, "deadline")
         self._codes = frozenset(options.get("codes", (0,)))
         self.mcp_servers = parse_mcp_servers(options.get("mcp", {}))
-        self._env: dict[str, str] = {}
+        self.process_env: dict[str, str] = {}
         self.home = Path()
         self._context: RunContext | None = None
 
@@ -183,16 +183,6 @@ class CliAgent(PlainSubject, ABC):
             raise UsageError(f"{self.name} is not open", hint="drive it: offbook.drive(…)")
         return self._context
 
-    @property
-    def process_env(self) -> dict[str, str]:
-        """The environment of its processes."""
-        return self._env
-
-    @property
-    def deadline(self) -> float:
-        """The number of seconds that a prompt may take."""
-        return self._deadline
-
     async def open(self, context: RunContext) -> None:
         """Find the program and create its home directory."""
         await self.prepare(context, self.client)
@@ -212,7 +202,7 @@ class CliAgent(PlainSubject, ABC):
         self.mcp_servers |= parse_mcp_servers({s.name: s.command for s in context.servers})
         self.output = AgentOutput()
         if context.deadline is not None:
-            self._deadline = context.deadline
+            self.deadline = context.deadline
         self.home = _make_home(self.files(context.endpoint))
         env = {
             # A command whose model is not replaced gets no address.
@@ -222,7 +212,7 @@ class CliAgent(PlainSubject, ABC):
             **self._extra_env,
             **context.variables,
         }
-        self._env = isolated_env(self.home, env)
+        self.process_env = isolated_env(self.home, env)
 
     async def prompt(self, text: str) -> str | None:
         """Run the command for this prompt until it exits; return its final text."""
@@ -235,8 +225,8 @@ class CliAgent(PlainSubject, ABC):
         result = await run_process(
             command,
             cwd=context.cwd,
-            env=self._env,
-            deadline=self._deadline,
+            env=self.process_env,
+            deadline=self.deadline,
             stdin=self.stdin(text),
             hub=None if self.prints_events else context.hub,
             watch=context.watch,
@@ -247,7 +237,7 @@ class CliAgent(PlainSubject, ABC):
         program, printed = Path(command[0]).name, result.stderr.strip() or result.stdout
         if result.timed_out:
             raise DeadlineExceeded(
-                f"{self.name} was still running after {self._deadline:g} s and was killed",
+                f"{self.name} was still running after {self.deadline:g} s and was killed",
                 hint=last_lines(printed) or "no output; allow more time with deadline=…",
             )
         if result.truncated and type(self).parse_output is not CliAgent.parse_output:

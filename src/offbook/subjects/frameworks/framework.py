@@ -23,6 +23,7 @@ from offbook.determinism.run_context import apply_patch, thread_variable, use_va
 from offbook.errors import UsageError, did_you_mean, require_known
 from offbook.exchange.model import AGENT_KEY
 from offbook.exchange.tool_track import running_tool
+from offbook.subjects.subject import MOCKS_USED, PlainSubject
 from offbook.subjects.tool_watch import MockedTool, ToolWatch, current_watch
 from offbook.trace.events import (
     AGENT_ERROR,
@@ -176,7 +177,7 @@ class NoToolAccess:
         raise NotImplementedError
 
 
-class FrameworkSubject:
+class FrameworkSubject(PlainSubject):
     """An agent of a framework as a subject.
 
     `mock_tools` replace tools during the run: a value, or a function of the parameters. The model
@@ -185,8 +186,6 @@ class FrameworkSubject:
     An error of the provider may end the agent. It is kept in `error`: the rehearsal raises it,
     unless it only searches. Any other exception fails the run at once.
     """
-
-    emits_tool_calls = False
 
     def __init__(
         self,
@@ -346,20 +345,12 @@ class FrameworkSubject:
         while self._undo:
             self._undo.pop()()
 
-    def tools(self) -> Collection[str] | None:
-        """Return None: an agent may have more tools than those that can be replaced."""
-        return None
-
-    def commands(self) -> Collection[str]:
-        """Return no commands."""
-        return ()
-
     def verdicts(self) -> Iterable[Verdict]:
         """Return a failed verdict if some mocks were never used."""
         unused = [name for name, mock in self._mocks.items() if not mock.calls]
         if unused:
             message = f"never used: mock_tools {', '.join(unused)}"
-            yield Verdict("mocks used", "fail", message, actual=unused)
+            yield Verdict(MOCKS_USED, "fail", message, actual=unused)
 
 
 def watch_tool_runners(hub: Hub) -> Callable[[], None]:

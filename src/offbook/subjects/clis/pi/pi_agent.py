@@ -208,7 +208,7 @@ class Pi(CliAgent):
     async def open(self, context: RunContext) -> None:
         """Start pi and load the extensions; in the other modes, each prompt does."""
         await super().open(context)
-        self.version = await check_version(self.program, self._env)
+        self.version = await check_version(self.program, self.process_env)
         self._warm = self._warm and parse_version(self.version) >= WARM
         self._context_variables = copy_context()
         for extension in self.extensions:
@@ -218,7 +218,7 @@ class Pi(CliAgent):
             return
         witness = self._prepare(context)
         self._channel = PiChannel(self._answer)
-        self._env[CHANNEL_VARIABLE] = str(await self._channel.open(witness))
+        self.process_env[CHANNEL_VARIABLE] = str(await self._channel.open(witness))
         if self._mode == "rpc":
             await self._start(context)
 
@@ -238,9 +238,9 @@ class Pi(CliAgent):
     async def _start(self, context: RunContext) -> None:
         command = self.command("", "")
         context.hub.emit_data(ProcessStartData(command))
-        self.process = PiProcess(command, cwd=context.cwd, env=self._env)
+        self.process = PiProcess(command, cwd=context.cwd, env=self.process_env)
         self.process.run = self._run
-        await self.process.start(self._deadline)
+        await self.process.start(self.deadline)
         self._commands = await self.process.extension_commands()
         self._raise_errors(self.process.take_errors())
 
@@ -258,7 +258,7 @@ class Pi(CliAgent):
             host.handler = self._answer
             context.hub.emit_data(ProcessStartData(self.command("", "")))
             command = self.command("", "")
-            await host.call(host.start(command, self._env, witness, self._deadline))
+            await host.call(host.start(command, self.process_env, witness, self.deadline))
             keep_host(key, host)
         else:
             shutil.rmtree(self.home, ignore_errors=True)
@@ -271,7 +271,7 @@ class Pi(CliAgent):
         # Each rehearsal has its own address of the model.
         models = f"{CONFIG_FOLDER}/models.json"
         (self.home / models).write_text(files[models], encoding="utf-8")
-        await host.call(process.within(self._deadline, host.new_session(context.cwd)))
+        await host.call(process.within(self.deadline, host.new_session(context.cwd)))
         self._commands = await host.call(process.extension_commands())
         self._raise_errors(process.take_errors())
 
@@ -326,7 +326,7 @@ class Pi(CliAgent):
         name, _, args = text.removeprefix("/").partition(" ")
         if text.startswith("/") and name in self._commands:
             context.hub.emit("session.command", {"command": name, "args": args})
-        work = process.within(self._deadline, process.prompt(text))
+        work = process.within(self.deadline, process.prompt(text))
         await (work if self._host is None else self._host.call(work))
         self._raise_errors(process.take_errors())
         self.output = read_answer(process.messages)
