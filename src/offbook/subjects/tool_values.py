@@ -18,12 +18,12 @@ from offbook.trace.recorder import to_json_value
 JSON_TYPES = (str, int, float, bool, type(None), list, dict)
 
 
-def record_value(value: Any, *, real: bool = False) -> ToolEnd:
+def record_value(value: Any) -> ToolEnd:
     """Return the end of an execution that returned this value."""
     plain = _to_plain(value)
     kind = cast("type[object]", type(value))
     name = "" if kind in JSON_TYPES else class_name(kind)
-    end = ToolEnd(plain, type=name, real=real)
+    end = ToolEnd(plain, type=name)
     return end if _is_same(restore_value(end), value) else msgspec.structs.replace(end, exact=False)
 
 
@@ -40,7 +40,7 @@ def restore_value(end: ToolEnd) -> Any:
         return end.result
 
 
-def record_exception(error: Exception, *, real: bool = False) -> ToolEnd:
+def record_exception(error: Exception) -> ToolEnd:
     """Return the end of an execution that raised this exception."""
     args = tuple(_to_plain(argument) for argument in error.args)
     plain = all(type(argument) in JSON_TYPES for argument in error.args)
@@ -49,7 +49,7 @@ def record_exception(error: Exception, *, real: bool = False) -> ToolEnd:
         recorded = msgspec.structs.replace(recorded, args=())
     restored = restore_exception(recorded)
     exact = plain and type(restored) is type(error) and str(restored) == str(error)
-    return ToolEnd(error=recorded, exact=exact, real=real)
+    return ToolEnd(error=recorded, exact=exact)
 
 
 def restore_exception(recorded: RecordedException) -> Exception:

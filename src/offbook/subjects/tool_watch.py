@@ -297,25 +297,27 @@ class WatchedCall:
         `note` gets the execution and what was returned, and says what its content is.
         """
         with self:
-            recorded = self._find_recorded()
-            if recorded is None:
-                return self._noted(self._recorded(call), note)
-            return self._noted(cast("T", recorded[0]), note)
+            if (recorded := self._find_recorded()) is not None:
+                return self._noted(cast("T", recorded[0]), note)
+            try:
+                value = call()
+            except Exception as error:
+                self._record_exception(error)
+                raise
+            self._record_value(value)
+            return self._noted(value, note)
 
     async def run_async(self, call: Callable[[], Awaitable[T]], note: Note[T] | None = None) -> T:
         """Run the tool, or return what it returned on the tape, in an `async def`."""
         async with self:
-            recorded = self._find_recorded()
-            if recorded is not None:
+            if (recorded := self._find_recorded()) is not None:
                 return self._noted(cast("T", recorded[0]), note)
-            if (track := self._watch.track) is None:
-                return self._noted(await call(), note)
             try:
                 value = await call()
             except Exception as error:
-                self._record_exception(track, error)
+                self._record_exception(error)
                 raise
-            self._record_value(track, value)
+            self._record_value(value)
             return self._noted(value, note)
 
     def _noted(self, value: T, note: Note[T] | None) -> T:
@@ -343,17 +345,6 @@ class WatchedCall:
             raise restore_exception(end.error)
         return (restore_value(end),)
 
-    def _recorded(self, call: Callable[[], T]) -> T:
-        if (track := self._watch.track) is None:
-            return call()
-        try:
-            value = call()
-        except Exception as error:
-            self._record_exception(track, error)
-            raise
-        self._record_value(track, value)
-        return value
-
     @property
     def call_id(self) -> str:
         """The id of the model's call, if there is one."""
@@ -363,16 +354,18 @@ class WatchedCall:
     def _tool_run(self) -> ToolRun:
         return ToolRun(self._started.tool, self._started.input, self._started.call_id)
 
-    def _record_value(self, track: ToolTrack, value: object) -> None:
+    def _record_value(self, value: object) -> None:
+        if (track := self._watch.track) is None:
+            return
         from offbook.subjects.tool_values import record_value
 
         track.add(self._tool_run, record_value(value))
 
-    def _record_exception(self, track: ToolTrack, error: Exception) -> None:
+    def _record_exception(self, error: Exception) -> None:
+        if (track := self._watch.track) is None or isinstance(error, InjectedFault):
+            return
         from offbook.subjects.tool_values import record_exception
 
-        if isinstance(error, InjectedFault):
-            return
         end = record_exception(error)
         # A pause that cannot be made again, or a refusal of the input, has to happen again.
         again = (isinstance(error, self._pauses) and not end.exact) or not self._own(error)

@@ -92,13 +92,10 @@ class AnthropicRunner:
 
         def call(params: Any) -> Any:
             watched = watch.call(tool.name, params, functions=functions)
-            return watched.run(lambda: original(params))
+            run = watched.run_async if iscoroutinefunction(original) else watched.run
+            return run(lambda: original(params))
 
-        async def call_async(params: Any) -> Any:
-            watched = watch.call(tool.name, params, functions=functions)
-            return await watched.run_async(lambda: original(params))
-
-        return override(tool, "call", call_async if iscoroutinefunction(original) else call)
+        return override(tool, "call", call)
 
 
 def patch_tools(module: Any) -> Iterator[Callable[[], None]]:

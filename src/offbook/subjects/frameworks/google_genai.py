@@ -108,11 +108,8 @@ def _watched(function: Any) -> Any:
 
     @wraps(function)
     def call(**params: Any) -> Any:
-        return watch.call(name, params, functions=(function,)).run(lambda: function(**params))
-
-    @wraps(function)
-    async def call_async(**params: Any) -> Any:
         watched = watch.call(name, params, functions=(function,))
-        return await watched.run_async(lambda: function(**params))
+        run = watched.run_async if iscoroutinefunction(function) else watched.run
+        return run(lambda: function(**params))
 
-    return call_async if iscoroutinefunction(function) else call
+    return call
