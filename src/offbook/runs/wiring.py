@@ -12,7 +12,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any, cast
@@ -362,28 +362,34 @@ class Wiring:
 
         None for a subject that calls its source, and has no tape.
         """
-        clock: RunClock | None = getattr(self._source, "clock_track", None)
-        if clock is None or self._subject.model_access == "endpoint":
-            return self._guard_connections()
-        return self._guard_with_clock(clock)
+        in_process = self._subject.model_access != "endpoint"
+        clock: RunClock | None = getattr(self._source, "clock_track", None) if in_process else None
+        connected = self._endpoint is not None or self._proxy is not None
+        if not connected and clock is None and self._hub.http_track is None:
+            return None
+        return self._guard(clock)
 
     @contextmanager
-    def _guard_with_clock(self, clock: RunClock) -> Generator[None]:
-        from offbook.sources.inprocess.clock import use_clock
+    def _guard(self, clock: RunClock | None) -> Generator[None]:
+        with ExitStack() as stack:
+            if self._endpoint is None and self._proxy is None:  # the subject calls its source
+                self._track_http(stack)
+            else:
+                stack.callback(self._note_refusals_of_proxy)
+                if self._endpoint is not None and self._subject.model_access == "transport":
+                    self._guard_clients(stack, self._endpoint)
+                    self._track_http(stack)
+            if clock is not None:
+                from offbook.sources.inprocess.clock import use_clock
 
-        with self._guard_connections() or nullcontext(), use_clock(clock):
+                stack.enter_context(use_clock(clock))
             yield
 
-    def _guard_connections(self) -> AbstractContextManager[None] | None:
-        if self._endpoint is None and self._proxy is None:  # the subject calls its source
-            return self._track_http()
-        return self._guard()
-
-    def _track_http(self) -> AbstractContextManager[None] | None:
+    def _track_http(self, stack: ExitStack) -> None:
         """Record or answer the requests of this process to other servers, with a tape of them."""
         track = self._hub.http_track
         if track is None:
-            return None
+            return
         from urllib.parse import urlsplit
 
         from offbook.sources.inprocess.patching import track_http
@@ -391,48 +397,31 @@ class Wiring:
         urls = [self._endpoint.url] if self._endpoint is not None else []
         urls += [each.url for each in (*self._servers, *self._agents)]
         parts = [urlsplit(url) for url in urls if url]
-        return track_http(track, [(each.hostname or "", each.port) for each in parts])
+        own = [(each.hostname or "", each.port) for each in parts]
+        stack.enter_context(track_http(track, own))
 
-    @contextmanager
-    def _guard(self) -> Generator[None]:
-        try:
-            if self._endpoint is None or self._subject.model_access != "transport":
-                yield
-            else:
-                with self._guard_clients(self._endpoint), self._track_http() or nullcontext():
-                    yield
-        finally:
-            if self._proxy is not None:
-                self._note_refusals(self._proxy.guard)
-
-    @contextmanager
-    def _guard_clients(self, endpoint: Endpoint) -> Generator[None]:
+    def _guard_clients(self, stack: ExitStack, endpoint: Endpoint) -> None:
+        """Answer the clients of this process, or give them the address of the server."""
         from offbook.determinism.environment import set_environment
         from offbook.determinism.network_guard import block_network
         from offbook.exchange.providers import explain_refusal
         from offbook.sources.inprocess.patching import intercept
         from offbook.sources.inprocess.telemetry import disable_telemetry
 
-        with (
-            disable_telemetry(),
+        stack.enter_context(disable_telemetry())
+        blocked = stack.enter_context(
             block_network(
                 allow=self._allow,
                 explain=explain_refusal,
                 child_env=lambda env: self._child_env(blocked, env),
-            ) as blocked,
-        ):
-            try:
-                if self._serve:
-                    with set_environment(endpoint.variables):
-                        yield
-                    return
-                with (
-                    set_missing_keys(),
-                    intercept(endpoint.answer, urls=self._urls, relay=endpoint.relays),
-                ):
-                    yield
-            finally:
-                self._note_refusals(blocked)
+            )
+        )
+        stack.callback(self._note_refusals, blocked)
+        if self._serve:
+            stack.enter_context(set_environment(endpoint.variables))
+            return
+        stack.enter_context(set_missing_keys())
+        stack.enter_context(intercept(endpoint.answer, urls=self._urls, relay=endpoint.relays))
 
     def _child_env(self, guard: NetworkGuard, environment: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of a process that an agent of this process starts."""
@@ -452,6 +441,10 @@ class Wiring:
         for error in refused:
             self._hub.emit_data(RefusedData(error.destination, error.what, error.where))
         self.refused += refused
+
+    def _note_refusals_of_proxy(self) -> None:
+        if self._proxy is not None:  # it may be opened by a process that the agent starts
+            self._note_refusals(self._proxy.guard)
 
     @property
     def failing_refusals(self) -> list[ConnectionBlocked]:
