@@ -249,23 +249,18 @@ class PiProcess:
         """True until the process has ended."""
         return self._task is not None and not self._task.done()
 
-    async def close(self) -> ProcessResult | None:
+    async def close(self) -> None:
         """Let pi shut down, and kill what is left of it."""
-        task, self._task = self._task, None
-        if task is None:
-            return None
-        self._stdin.close()
-        with contextlib.suppress(TimeoutError):
-            return await asyncio.wait_for(asyncio.shield(task), CLOSE_GRACE)
-        return await self._kill(task)
+        if self._task is not None:
+            self._stdin.close()
+            await asyncio.wait([self._task], timeout=CLOSE_GRACE)
+        await self.kill()
 
     async def kill(self) -> None:
         """Kill pi and its children at once."""
         task, self._task = self._task, None
-        if task is not None:
-            await self._kill(task)
-
-    async def _kill(self, task: asyncio.Task[ProcessResult]) -> None:
+        if task is None:
+            return
         task.cancel()
         for dialog in self._dialogs:
             dialog.cancel()
