@@ -264,28 +264,23 @@ class ServerSession:
         server, version = self._server, params.get("protocolVersion")
         self._client = as_object(params.get("capabilities"))
         server.connected = True
-        if server.real is not None:
-            return self._initialize_real(as_object(server.real.lists.get("initialize")), version)
+        version = version if version in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0]
+        if server.real is not None:  # its answer, without what is not passed on
+            info = as_object(server.real.lists.get("initialize"))
+            offered = as_object(info.get("capabilities"))
+            names = offered.keys() & {"tools", "resources", "prompts", "logging", "completions"}
+            kept: JsonObject = {name: {} for name in sorted(names)}
+            return {**info, "protocolVersion": version, "capabilities": kept}
         capabilities: JsonObject = {"tools": {"listChanged": True}, "logging": {}}
         if server.resources:
             capabilities["resources"] = {"subscribe": True, "listChanged": True}
         if server.prompts:
             capabilities["prompts"] = {"listChanged": True}
         return {
-            "protocolVersion": version if version in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
+            "protocolVersion": version,
             "capabilities": capabilities,
             "serverInfo": {"name": server.name, "version": VERSION},
             **({"instructions": server.instructions} if server.instructions else {}),
-        }
-
-    def _initialize_real(self, info: JsonObject, version: object) -> JsonObject:
-        """Return the answer of the real server, without what is not passed on."""
-        offered = as_object(info.get("capabilities"))
-        names = offered.keys() & {"tools", "resources", "prompts", "logging", "completions"}
-        return {
-            **info,
-            "protocolVersion": version if version in PROTOCOL_VERSIONS else PROTOCOL_VERSIONS[0],
-            "capabilities": {name: {} for name in sorted(names)},
         }
 
     def _page(self, key: str, items: Sequence[JsonObject], params: JsonObject) -> JsonObject:
