@@ -20,6 +20,7 @@ from offbook.cli_options import (
     print_json,
     read_redactions,
     redact_option,
+    refuse_together,
 )
 from offbook.errors import UsageError
 from offbook.files import write_atomic
@@ -80,8 +81,7 @@ def view(  # noqa: PLR0913 - the options of the command
     The page needs no network, no server and nothing installed. With --watch, the paths are test
     files and folders: those that a change affects run again, and the page shows the new results.
     """
-    if live and watch:
-        raise UsageError("--live and --watch exclude each other", hint="--live follows a trace")
+    refuse_together(live=live, watch=watch)
     if watch:
         return _watch(context, paths or (Path(),), port=port, open_page=open_page)
     if live:

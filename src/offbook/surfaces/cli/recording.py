@@ -352,8 +352,7 @@ def replay(  # noqa: PLR0913 - one for each option
     from offbook.sources.cassette.replay import VERDICT_NAME, Cassette
     from offbook.trace.events import FileLine
 
-    if not command:
-        raise UsageError("missing command to replay", hint=f"offbook replay {file} -- COMMAND")
+    require_some(command, "missing command to replay", hint=f"offbook replay {file} -- COMMAND")
     passthrough = _open_other_model(script, upstream, live=live)
     forks = fork is not None or "model" not in parse_tracks(tracks)
     if forks != (passthrough is not None):
@@ -361,8 +360,7 @@ def replay(  # noqa: PLR0913 - one for each option
             "--script and --live continue a tape after --from, or replace its track model",
             hint=f"offbook replay {file} --from N --live -- COMMAND",
         )
-    if fork is not None and until is not None:
-        raise UsageError("--from and --until exclude each other", hint="use one")
+    refuse_together(**{"from": fork, "until": until})
     if allow_passthrough and passthrough is None:
         from offbook.sources.live import Live
 
@@ -509,8 +507,7 @@ def _open_other_model(
     script: Path | None, upstream: str | None, *, live: bool
 ) -> ModelSource | None:
     """Return the model that answers in place of a tape, if there is one."""
-    if script is not None and live:
-        raise UsageError("--script and --live exclude each other", hint="use one")
+    refuse_together(script=script, live=live)
     if script is not None:
         from offbook.sources.loading import open_source
 
