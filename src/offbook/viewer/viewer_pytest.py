@@ -109,7 +109,7 @@ TEXTS = (ast.Constant, ast.JoinedStr)
 
 
 def folder_of_test(folder: Path, nodeid: str) -> Path:
-    """Return the folder for the traces of one test."""
+    """Return the folder for the traces of one test, or of a file of tests."""
     return folder / blake2b(nodeid.encode(), digest_size=12).hexdigest()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +23,7 @@ from offbook.runs.watched_tests import (
 from offbook.viewer import watched_pytest
 from offbook.viewer.html_page import PageTrace, encode_record, page_lines
 from offbook.viewer.live_server import LiveFeed, LiveServer, ReviewDesk
-from offbook.viewer.viewer_pytest import read_test_traces
+from offbook.viewer.viewer_pytest import folder_of_test, read_test_traces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -91,13 +90,9 @@ async def serve_tests(
         remove_temp_folder(root)
 
 
-def _folder(file: Path, root: Path) -> Path:
-    return root / blake2b(str(file.absolute()).encode(), digest_size=12).hexdigest()
-
-
 def _run(file: Path, root: Path) -> WatchedRun:
     """Run a test file, and return the files that it used."""
-    folder = _folder(file, root)
+    folder = folder_of_test(root, str(file.absolute()))
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     digest = digest_of(file)
@@ -112,7 +107,7 @@ def _run(file: Path, root: Path) -> WatchedRun:
 
 
 def _read(file: Path, root: Path) -> Iterable[PageTrace]:
-    folder = _folder(file, root)
+    folder = folder_of_test(root, str(file.absolute()))
     outcomes = folder / watched_pytest.OUTCOMES
     if not outcomes.is_file():  # the process was killed
         return ()
