@@ -33,6 +33,7 @@ from offbook.errors import (
     HostError,
     UnmockedCall,
     UsageError,
+    counted,
     did_you_mean,
     explain_call,
     require_known,
@@ -84,8 +85,9 @@ class HostMock:
         self.capability = entry.capability
         self.operation = entry.operation
         self.params: Mapping[str, Any] = entry.params or {}
-        single = entry.result if entry.error is None else _to_exception(entry.error)
+        error = HostError(entry.error) if isinstance(entry.error, str) else entry.error
         self._in_order = entry.results is not UNSET
+        single = entry.result if error is None else error
         self._answers: Sequence[Any] = [single] if entry.results is UNSET else entry.results
         self._times: int | None = len(self._answers) if self._in_order else entry.times
         self.used = 0
@@ -117,10 +119,6 @@ class HostMock:
     def __str__(self) -> str:
         shown = f" with {render_value(self.params)}" if self.params else ""
         return f"{self.capability}.{self.operation}{shown}"
-
-
-def _to_exception(error: object) -> Exception:
-    return error if isinstance(error, Exception) else HostError(str(error))
 
 
 class HostScope:
@@ -200,7 +198,7 @@ class HostScope:
         same = [mock for mock in self._mocks if mock.names(call)]
         for mock in same[-1:]:
             if mock.exhausted and mock.matches(call):
-                lines.append(f"used up: {mock}, {mock.used} time{'s' * (mock.used != 1)}")
+                lines.append(f"used up: {mock}, {counted(mock.used, 'time')}")
             else:
                 mismatch = next(find_mismatches(call.params, mock.params, subset="top"), None)
                 lines.append(f"nearest: {mock}; {mismatch}")

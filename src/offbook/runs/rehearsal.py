@@ -416,6 +416,8 @@ class Rehearsal:
 
     async def _converse(self, person: SimulatedPerson, first: int) -> object:
         """Let a person prompt the agent until their goal is reached; return the last answer."""
+        from offbook.trace.query import Events
+
         output: object = None
         reached = False
         while not reached and len(person.dialogue) < person.turns:
@@ -425,8 +427,8 @@ class Rehearsal:
             self.hub.emit_data(PersonSaidData(text, len(person.dialogue) + 1))
             output = await self._prompt(text)
             person.dialogue.append((text, "" if output is None else str(output)))
-            reached = person.is_reached(self._events_after(first))
-        reached = reached or person.is_reached(self._events_after(first))
+            reached = person.is_reached(Events(self._events_after(first)))
+        reached = reached or person.is_reached(Events(self._events_after(first)))
         count = counted(len(person.dialogue), "turn")
         message = "" if reached else f"the goal was not reached after {count}: {person.goal}"
         status = "pass" if reached else "fail"
@@ -435,10 +437,8 @@ class Rehearsal:
             raise CheckFailed(message, hint=person.describe())
         return output
 
-    def _events_after(self, first: int) -> Events:
-        from offbook.trace.query import Events
-
-        return Events([event for event in self._trace.read() if event.seq > first])
+    def _events_after(self, first: int) -> list[Event]:
+        return [event for event in self._trace.read() if event.seq > first]
 
     def _emit_start(self, turns: int) -> None:
         hub, subject = self._hub, self.subject
@@ -598,9 +598,8 @@ class Rehearsal:
         elif gave_up:
             self.hub.emit_verdict(Verdict("playbook consumed", "warn", unfinished.what))
         elif self._auto_assert:
-            events = [event for event in self._trace.read() if event.seq > first]
             unfinished.add_hint(self._wiring.describe_access())
-            if left := describe_left_behind(running, events):
+            if left := describe_left_behind(running, self._events_after(first)):
                 unfinished.add_hint(f"  left running: {left}; wait for it in the agent")
             raise unfinished
 
@@ -610,7 +609,7 @@ class Rehearsal:
             return False
         from offbook.checks.fault_outcomes import gave_up
 
-        return gave_up(event for event in self._trace.read() if event.seq > first)
+        return gave_up(self._events_after(first))
 
     def _raise_refusal(self) -> None:
         """Raise if a connection was refused: an agent that goes on depends on what it missed."""

@@ -19,6 +19,7 @@ from unittest import SkipTest
 
 import msgspec
 
+from offbook.determinism.environment import set_environment
 from offbook.errors import CheckFailed, ModelError, OffbookError
 from offbook.exchange.dialects.dialect import ConversationStore, HttpRequest
 from offbook.exchange.messages import History, Message, Text, ToolCall, ToolResult, user
@@ -84,16 +85,12 @@ async def no_task_leaks() -> AsyncGenerator[None]:
 @contextmanager
 def _use_temp(folder: str) -> Generator[None]:
     """Create all temporary files here, in this process and its children."""
-    previous, variable = tempfile.tempdir, os.environ.get("TMPDIR")
-    tempfile.tempdir, os.environ["TMPDIR"] = folder, folder
+    previous, tempfile.tempdir = tempfile.tempdir, folder
     try:
-        yield
+        with set_environment({"TMPDIR": folder}):
+            yield
     finally:
         tempfile.tempdir = previous
-        if variable is None:
-            os.environ.pop("TMPDIR", None)
-        else:
-            os.environ["TMPDIR"] = variable
 
 
 def _settings() -> dict[str, object]:
