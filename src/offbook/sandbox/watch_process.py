@@ -24,7 +24,10 @@ import stat
 import sys
 from ctypes import CDLL, get_errno
 
-CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
+# With `-I` the folder of the package is not searched; the module imports as little as this one.
+sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..")))
+from offbook.subjects import process_tree
+
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 # They have no files that an overlay could hold, or other file systems inside of them.
 NOT_WATCHED = {"dev", "proc", "run", "sys"}
@@ -36,12 +39,12 @@ SYN, ACK = 0x02, 0x10
 
 def main(reports: str, sandbox: str, network: str, command: list[str]) -> None:
     """Run the command in namespaces, or without them; exit as it does."""
-    ready, told = os.pipe()
+    ready, problems = os.pipe()
     watcher = os.fork()
     if not watcher:
         os.close(ready)
-        watch(reports, sandbox, network, command, told)
-    os.close(told)
+        watch(reports, sandbox, network, command, problems)
+    os.close(problems)
     problem = os.read(ready, 1000).decode()
     os.close(ready)
     if problem:
@@ -51,7 +54,7 @@ def main(reports: str, sandbox: str, network: str, command: list[str]) -> None:
     exit_like(wait_for(watcher))
 
 
-def watch(reports: str, sandbox: str, network: str, command: list[str], told: int) -> None:
+def watch(reports: str, sandbox: str, network: str, command: list[str], problems: int) -> None:
     """Enter the namespaces, run the command there, and write the report."""
     try:
         cwd = os.getcwd()
@@ -59,9 +62,9 @@ def watch(reports: str, sandbox: str, network: str, command: list[str], told: in
         packets = open_packets() if network == SEALED else None
         root, uppers = mount_overlays(sandbox)
     except (OSError, AttributeError) as error:  # AttributeError: not Linux
-        os.write(told, (str(error) or type(error).__name__).encode())
+        os.write(problems, (str(error) or type(error).__name__).encode())
         os._exit(1)
-    os.close(told)
+    os.close(problems)
     child = os.fork()
     if not child:
         try:
@@ -82,20 +85,9 @@ def watch(reports: str, sandbox: str, network: str, command: list[str], told: in
 
 def enter_namespaces(network: str) -> None:
     """Leave the mounts of this machine, and its network if the command is sealed."""
-    libc = CDLL(None, use_errno=True)
-    kinds = CLONE_NEWNS | (CLONE_NEWNET if network == SEALED else 0)
-    user, group = os.geteuid(), os.getegid()
-    # Root keeps its users, where it may; others need a namespace in which they may mount.
-    if user or libc.unshare(kinds):
-        if libc.unshare(CLONE_NEWUSER | kinds):
-            raise OSError(get_errno(), "namespaces are not permitted")
-        for name, text in (
-            ("setgroups", "deny"),
-            ("uid_map", f"{user} {user} 1"),
-            ("gid_map", f"{group} {group} 1"),
-        ):
-            with open(f"/proc/self/{name}", "w") as file:
-                file.write(text)
+    process_tree.unshare(
+        process_tree.CLONE_NEWNS | (process_tree.CLONE_NEWNET if network == SEALED else 0)
+    )
     mount("none", "/", "", MS_REC | MS_PRIVATE)
 
 
@@ -168,10 +160,7 @@ def list_changes(uppers: dict[str, str]) -> list[str]:
 
 def open_packets() -> socket.socket:
     """Return a socket that reads the packets of a network in which all addresses are local."""
-    sys.path.insert(0, os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..")))
-    from offbook.subjects.process_tree import configure_loopback
-
-    configure_loopback()
+    process_tree.configure_loopback()
     packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(IPV4))
     packets.setblocking(False)
     return packets

@@ -51,7 +51,7 @@ KILL_PAUSE = 0.01
 KILL_TIME = 5.0  # a process in uninterruptible sleep may take seconds
 
 
-CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
 
 
 def main(parent: int, channel: int, lc_ctype: str, seal: str, command: list[str]) -> None:
@@ -203,16 +203,16 @@ def start(command: list[str], channel: int, prctl: Callable[..., int] | None, se
     return leader
 
 
-def enter_namespace(channel: int, *ports: int) -> None:
-    """Leave the network of this machine; send the sockets of the ports in the new one."""
+def unshare(kinds: int) -> None:
+    """Enter new namespaces of these kinds."""
     from ctypes import CDLL, get_errno
 
-    unshare = CDLL(None, use_errno=True).unshare
+    libc = CDLL(None, use_errno=True)
     user, group = os.geteuid(), os.getegid()
-    # Root keeps its users, where it may; others need a namespace in which they may change networks.
-    if user or unshare(CLONE_NEWNET):
-        if unshare(CLONE_NEWUSER | CLONE_NEWNET):
-            raise OSError(get_errno(), "unshare")
+    # Root keeps its users, where it may; others need a namespace in which they have its rights.
+    if user or libc.unshare(kinds):
+        if libc.unshare(CLONE_NEWUSER | kinds):
+            raise OSError(get_errno(), "namespaces are not permitted")
         for name, text in (
             ("setgroups", "deny"),
             ("uid_map", f"{user} {user} 1"),
@@ -220,6 +220,11 @@ def enter_namespace(channel: int, *ports: int) -> None:
         ):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
+
+
+def enter_namespace(channel: int, *ports: int) -> None:
+    """Leave the network of this machine; send the sockets of the ports in the new one."""
+    unshare(CLONE_NEWNET)
     configure_loopback()
     opened = [socket(sockets.AF_INET, sockets.SOCK_DGRAM)]
     opened[0].bind(("0.0.0.0", 53))  # noqa: S104 - of a network without other machines
