@@ -103,7 +103,7 @@ async def install_npm_package(
         )
         return installation
     if archive is None:
-        async with sandbox.step("pack"):
+        with sandbox.step("pack"):
             command = [npm, "pack", "--pack-destination", sandbox.temp, "--loglevel=error"]
             result = await sandbox.run(command, cwd=source, installs=True)
             archive = next(sandbox.temp.glob("*.tgz"), None)
@@ -113,7 +113,7 @@ async def install_npm_package(
             sandbox.fail("pack", "npm pack wrote no archive", result.stdout + result.stderr)
             return installation
     name = installation.package
-    async with sandbox.step("install"):
+    with sandbox.step("install"):
         provided = _provide(sandbox, manifest, pi)
         dependencies = {name: f"file:{archive}", **{n: f"file:{p}" for n, p in provided.items()}}
         project = {"name": "sandbox", "private": True, "dependencies": dependencies}
@@ -129,7 +129,7 @@ async def install_npm_package(
     folder = sandbox.project / "node_modules" / name
     _check_manifest(sandbox, _read_manifest(folder), folder, source)
     _link_provided(sandbox, provided, pi)
-    async with sandbox.step("load"):
+    with sandbox.step("load"):
         if library:
             loaded = await _load_library(sandbox, folder, source, name)
         else:
@@ -306,7 +306,7 @@ def _find_pi(program: str | None) -> str:
 
 
 async def _load(
-    sandbox: SandboxFolder, folder: Path, source: Path, pi: str, version: str = ""
+    sandbox: SandboxFolder, folder: Path, source: Path, pi: str, version: str
 ) -> Loaded:
     """Start pi with the package, between two extensions that report what it loads."""
     report = sandbox.root / "report.json"

@@ -73,9 +73,9 @@ async def install_python_package(
     sandbox: SandboxFolder,
     source: Path,
     wheels: Path | None,
-    archive: Path | None = None,
+    archive: Path | None,
     *,
-    library: bool = False,
+    library: bool,
 ) -> Installation:
     """Build, install and load a project; what is wrong with it is in the faults of the sandbox."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -83,19 +83,19 @@ async def install_python_package(
     installation = Installation(source.name, "", host, Loaded())
     wheel = archive
     if wheel is None:
-        async with sandbox.step("build"):
+        with sandbox.step("build"):
             wheel = await _build(sandbox, source, wheels)
     if wheel is None:
         return installation
     name, version = wheel.name.split("-")[:2]
     installation = installation._replace(package=name.replace("_", "-"), version=version)
-    async with sandbox.step("install"):
+    with sandbox.step("install"):
         environment = sandbox.project / "venv"
         installed = await _install(sandbox, environment, wheel, wheels)
     sandbox.check_writes("while it was installed")
     if not installed:
         return installation
-    async with sandbox.step("load"):
+    with sandbox.step("load"):
         loaded = await _load(sandbox, environment, source, name, library=library)
     sandbox.check_writes("while it was loaded")
     if loaded is None:

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 import click
 
 from offbook.cli_options import FILE_PATH, FiniteFloat, echo, json_option, print_json
-from offbook.errors import OffbookError, SandboxFailed, UsageError, did_you_mean, require_known
+from offbook.errors import (
+    OffbookError,
+    SandboxFailed,
+    UsageError,
+    counted,
+    did_you_mean,
+    require_known,
+)
 from offbook.files import require_folder
 from offbook.options import Seconds, decode
 from offbook.runs.run import sync_or_async
@@ -95,7 +102,7 @@ async def verify_sandbox_install(  # noqa: PLR0913 - the options of a verificati
     if found == "python":
         dump_smoke(test)  # what cannot be sent to the sandbox is refused now
     decode(deadline, Seconds, "deadline", hint="give seconds")
-    async with open_sandbox(deadline, progress) as sandbox:
+    with open_sandbox(deadline, progress) as sandbox:
         sandbox.network = "open" if allow_network else "sealed"
         smoked: SmokeResult | None = None
         # A package that declares no extension is a library only if that is what is expected.
@@ -112,7 +119,7 @@ async def verify_sandbox_install(  # noqa: PLR0913 - the options of a verificati
             if done.loaded.is_empty and not sandbox.faults:
                 sandbox.fail("expectation", "the package loads nothing", _show(done.loaded))
             if test is not None and not done.loaded.extension_errors:
-                async with sandbox.step("smoke"):
+                with sandbox.step("smoke"):
                     smoked = await _run_smoke(sandbox, found, done, test, program)
                 sandbox.check_writes("in the smoke test")
         faults = tuple(
@@ -143,15 +150,13 @@ def _absolute(path: Path | str) -> Path:
 def _find_wheels(wheels: Path | str | None) -> Path | None:
     """Return the folder to install from without a network, if there is one."""
     found = wheels or os.environ.get(WHEELS_VARIABLE)
-    if not found:
-        return None
-    return require_folder(Path(found).resolve(), "folder of wheels")
+    return require_folder(Path(found).resolve(), "folder of wheels") if found else None
 
 
 def _failure(result: SandboxResult, source: Path) -> SandboxFailed:
-    count = len(result.faults)
+    faults = counted(len(result.faults), "fault")
     error = SandboxFailed(
-        f"{count} fault{'s' * (count != 1)} in the package {result.package or source.name}",
+        f"{faults} in the package {result.package or source.name}",
         where=str(source),
         hint="\n".join(map(str, result.faults)),
     )
@@ -194,12 +199,8 @@ def _check_expect(expect: Mapping[str, Any]) -> Mapping[str, Any]:
     for key, value in expect.items():
         require_known("expect has no key", key, EXPECT_KEYS)
         names = key == "tools"
-        valid = (
-            isinstance(value, (list, tuple, set, frozenset))
-            if names
-            else isinstance(value, int) and not isinstance(value, bool)
-        )
-        if not valid:
+        kinds = (list, tuple, set, frozenset) if names else (int,)
+        if not isinstance(value, kinds) or isinstance(value, bool):
             wanted = "a list of names" if names else "a number"
             raise UsageError(f"expect[{key!r}]: expected {wanted}, got {value!r}")
         if names and not value:
@@ -215,19 +216,16 @@ def find_unmet(loaded: Loaded, expect: Mapping[str, Any]) -> list[str]:
     counts = {"extensions": loaded.extensions, "skills": len(loaded.skills)}
     for key, count in counts.items():
         if key in expect and expect[key] != count:
-            noun = f"{key[:-1]}{'s' * (expect[key] != 1)}"
-            found.append(f"expected {expect[key]} {noun}, got {count}")
+            found.append(f"expected {counted(expect[key], key[:-1])}, got {count}")
     missing = [tool for tool in expect.get("tools", ()) if tool not in loaded.tools]
     return found + [f"expected the tool {t!r}: {did_you_mean(t, loaded.tools)}" for t in missing]
 
 
 def _show(loaded: Loaded) -> str:
-    return "\n".join(
-        [
-            f"extensions: {loaded.extensions}",
-            f"tools: {', '.join(loaded.tools) or 'none'}",
-            f"skills: {', '.join(loaded.skills) or 'none'}",
-        ]
+    return (
+        f"extensions: {loaded.extensions}\n"
+        f"tools: {', '.join(loaded.tools) or 'none'}\n"
+        f"skills: {', '.join(loaded.skills) or 'none'}"
     )
 
 
@@ -325,7 +323,7 @@ Exit codes:
 @click.option("--allow-network", is_flag=True, help="The package may connect to other hosts.")
 @click.option(
     "--deadline",
-    default=300.0,
+    default=DEADLINE,
     show_default=True,
     type=FiniteFloat(min=0, min_open=True),
     help="Seconds before everything is stopped.",
@@ -382,12 +380,8 @@ def _render(result: SandboxResult) -> str:
         f"  tools       {', '.join(loaded.tools) or 'none'}",
         f"  skills      {', '.join(loaded.skills) or 'none'}",
     ]
-    if loaded.commands:
-        lines.append(f"  commands    {', '.join(loaded.commands)}")
-    if loaded.modules:
-        lines.append(f"  modules     {', '.join(loaded.modules)}")
-    if loaded.themes:
-        lines.append(f"  themes      {', '.join(loaded.themes)}")
+    parts = ((name, getattr(loaded, name)) for name in ("commands", "modules", "themes"))
+    lines += [f"  {name:<11} {', '.join(names)}" for name, names in parts if names]
     if result.not_watched:
         lines.append(f"  not watched {result.not_watched}")
     if result.smoke is not None:

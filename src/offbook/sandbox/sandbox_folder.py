@@ -14,21 +14,21 @@ import os
 import sys
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from offbook.errors import FormatError
+from offbook.errors import FormatError, counted
 from offbook.files import make_temp_folder, remove_temp_folder
 from offbook.runs.run import AwaitableResult
 from offbook.subjects.process import ProcessResult, describe_exit, isolated_env, run_process
 from offbook.trace.query import Events
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import Generator
 
 
 Kind = Literal["npm", "python"]
@@ -181,8 +181,8 @@ class SandboxFolder:
         if fault not in self.faults:
             self.faults.append(fault)
 
-    @asynccontextmanager
-    async def step(self, name: str) -> AsyncGenerator[None]:
+    @contextmanager
+    def step(self, name: str) -> Generator[None]:
         """Report the start of a step, and measure it."""
         if self._progress is not None:
             self._progress(name)
@@ -240,11 +240,9 @@ class SandboxFolder:
             file.unlink()
             self.not_watched = report.problem or self.not_watched
             if report.written:
-                self.fail(
-                    "outside_write",
-                    f"{_count(report.written)} changed outside of the sandbox {when}",
-                    "\n".join(report.written),
-                )
+                files = counted(len(report.written), "file")
+                message = f"{files} changed outside of the sandbox {when}"
+                self.fail("outside_write", message, "\n".join(report.written))
             if report.connected:
                 hosts = ", ".join(report.connected)
                 self.fail("connection", f"connected to {hosts} {when}", hosts)
@@ -259,27 +257,21 @@ class SandboxFolder:
         names = sorted(written - self._in_home)
         self._in_home |= written
         if names:
-            self.fail(
-                "home_write",
-                f"{_count(names)} written to the home directory {when}",
-                "\n".join(names),
-            )
+            message = f"{counted(len(names), 'file')} written to the home directory {when}"
+            self.fail("home_write", message, "\n".join(names))
 
 
-def _count(files: Sequence[str]) -> str:
-    return f"{len(files)} file{'s' * (len(files) != 1)}"
-
-
-@asynccontextmanager
-async def open_sandbox(
-    deadline: float, progress: Progress | None = None
-) -> AsyncGenerator[SandboxFolder]:
+@contextmanager
+def open_sandbox(deadline: float, progress: Progress | None) -> Generator[SandboxFolder]:
     """Make the folder of a verification, and remove it at the end."""
     root = make_temp_folder()
     try:
         yield SandboxFolder(root, deadline, progress)
     finally:
-        _remove(root)
+        # A package may have made its folders read-only, so that their removal would fail.
+        for folder, _, _ in os.walk(root):
+            Path(folder).chmod(0o700)
+        remove_temp_folder(root)
 
 
 def unpack(sandbox: SandboxFolder, archive: Path) -> Path:
@@ -295,13 +287,6 @@ def unpack(sandbox: SandboxFolder, archive: Path) -> Path:
         raise FormatError(f"not an archive: {error}", path=archive) from error
     tops = [path for path in folder.iterdir() if path.is_dir()]
     return tops[0] if len(tops) == 1 else folder
-
-
-def _remove(root: Path) -> None:
-    # A package may have made its folders read-only, so that their removal would fail.
-    for folder, _, _ in os.walk(root):
-        Path(folder).chmod(0o700)
-    remove_temp_folder(root)
 
 
 def installer_env() -> dict[str, str]:
