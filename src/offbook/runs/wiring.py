@@ -285,37 +285,32 @@ class Wiring:
 
     def _create_endpoint(self, *, tools: bool) -> Endpoint:
         # Mocked tools by the agent's names and by the script's.
-        subject = self._subject
+        subject, aliases = self._subject, {**self._own_aliases, **self._aliases}
         mocked = set[str](getattr(subject, "mocked", ()))
         mocked.update(name for server in self._servers for name in server.mocked)
-        aliases = {**self._own_aliases, **self._aliases}
         mocked |= {name for name, alias in aliases.items() if alias.tool in mocked}
+        options: dict[str, Any] = {"hub": self._hub, "tools": tools, "mocked": mocked}
+        options["faults"] = self._hub.faults
         if self._serve or subject.model_access == "endpoint":
-            endpoint = serve_source(
-                self._source,
-                self._hub,
-                tools=tools,
-                lenient=self._lenient,
-                mocked=mocked,
-                faults=self._hub.faults,
+            # Its path cannot be guessed: the source may be a real model, with the key of the user.
+            endpoint = _shared_server(os.getpid()).mount(
+                self._source, run=token_urlsafe(12), lenient=self._lenient, **options
             )
-            self._watch_tools(endpoint)
-            return endpoint
-        from offbook.exchange.providers import dialect_detector
-        from offbook.sources.server.endpoint import Endpoint
+        else:
+            from offbook.exchange.providers import dialect_detector
+            from offbook.sources.server.endpoint import Endpoint
 
-        # The same endpoint as the server has, without an address: clients are answered in place.
-        endpoint = Endpoint(
-            self._source,
-            url="",
-            detect_dialect=dialect_detector(self._lenient),
-            hub=self._hub,
-            tools=tools,
-            mocked=mocked,
-            faults=self._hub.faults,
-            lenient_history=HISTORY in self._lenient,
-        )
-        self._watch_tools(endpoint)
+            # The same without an address: clients are answered in place.
+            endpoint = Endpoint(
+                self._source,
+                url="",
+                detect_dialect=dialect_detector(self._lenient),
+                lenient_history=HISTORY in self._lenient,
+                **options,
+            )
+        if (seen := self.tool_watch) is not None:
+            watched = _AliasedNames(seen.watched, aliases) if aliases else seen.watched
+            endpoint.watch_tools(seen.failed, watched, seen.results)
         return endpoint
 
     def _open_proxy(self, endpoint: Endpoint | None) -> Proxy:
@@ -325,12 +320,6 @@ class Wiring:
 
         guard = NetworkGuard(self._allow, explain=partial(explain_refusal, place="command"))
         return open_proxy(_shared_server(os.getpid()), endpoint, guard, self._hub.http_track)
-
-    def _watch_tools(self, endpoint: Endpoint) -> None:
-        if (seen := self.tool_watch) is not None:
-            aliases = {**self._own_aliases, **self._aliases}
-            watched = _AliasedNames(seen.watched, aliases) if aliases else seen.watched
-            endpoint.watch_tools(seen.failed, watched, seen.results)
 
     @property
     def history_error(self) -> ScriptMismatch | None:
@@ -564,26 +553,6 @@ class _AliasedNames:
 
     def __bool__(self) -> bool:
         return bool(self._names)
-
-
-def serve_source(
-    source: ModelSource,
-    hub: Hub,
-    *,
-    tools: bool,
-    lenient: Iterable[str] = (),
-    mocked: Iterable[str] = (),
-    faults: FaultInjector | None = None,
-) -> Endpoint:
-    """Return an endpoint for this source on the server that all runs of this process share.
-
-    Its path cannot be guessed: the source may be a real model, with the key of the user.
-    """
-    server = _shared_server(os.getpid())
-    run = token_urlsafe(12)
-    return server.mount(
-        source, run=run, hub=hub, tools=tools, lenient=lenient, mocked=mocked, faults=faults
-    )
 
 
 def serve_handler(
