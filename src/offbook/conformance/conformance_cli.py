@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import click
 import msgspec
 
-from offbook.checks.expected_files import diff_texts
+from offbook.checks.expected_files import diff_texts, in_ci
 from offbook.cli_options import FILE_PATH, FiniteFloat, ProgressLine, echo, json_option, print_json
 from offbook.conformance.case_worker import CaseExit, receive_message, send_message
 from offbook.errors import UsageError
@@ -494,8 +494,11 @@ def conformance(  # noqa: PLR0913 - the options of the command
 ) -> int:
     """Run a command on the source files of DIR and compare its output."""
     require_folder(folder)
-    if update:
-        _refuse_in_ci()
+    if update and in_ci():
+        raise UsageError(
+            "--update is refused in CI (the variable CI is set)",
+            hint="update on your machine and commit the files",
+        )
     settings = read_suite_settings(folder, run)
     if timeout is not None:
         settings = msgspec.structs.replace(settings, timeout=timeout)
@@ -586,7 +589,6 @@ def summarise(results: list[ConformanceResult], seconds: float) -> dict[str, obj
 def _write_junit(
     path: Path, folder: Path, results: list[ConformanceResult], seconds: float
 ) -> None:
-    from offbook.files import write_atomic
     from offbook.reports.report import Case, CaseStatus, JUnitReport, Suite, portable_name
     from offbook.secrets import hide_secrets
 
@@ -607,13 +609,3 @@ def _write_junit(
     ]
     suite = Suite(portable_name(str(folder)), tuple(cases), 0, round(seconds * 1000))
     write_atomic(path, JUnitReport().render(suite))
-
-
-def _refuse_in_ci() -> None:
-    from offbook.checks.expected_files import in_ci
-
-    if in_ci():
-        raise UsageError(
-            "--update is refused in CI (the variable CI is set)",
-            hint="update on your machine and commit the files",
-        )

@@ -172,7 +172,9 @@ class LimitHooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Fail a run over its budget."""
-        held = self._held_contracts()
+        # The contracts of the project, if they were checked in this process.
+        module = sys.modules.get(CONTRACTS_MODULE)
+        held: Contracts | None = None if module is None else module.project_contracts()
         for name, count in (held.matched if held is not None else {}).items():
             self._contracts[name] = self._contracts.get(name, 0) + count
         if self._is_worker:
@@ -204,11 +206,6 @@ class LimitHooks:
             self._lines += [(f"{v.check}: {v.message}", demands) for v in verdicts]
             if verdicts and demands and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def _held_contracts(self) -> Contracts | None:
-        """Return the contracts of the project, if they were checked in this process."""
-        module = sys.modules.get(CONTRACTS_MODULE)
-        return None if module is None else module.project_contracts()
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Print unused contracts and exceeded budgets."""

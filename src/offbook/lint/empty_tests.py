@@ -166,7 +166,8 @@ def _assertions_that_are_always_true(scope: Scope) -> Iterator[Found]:
             reason = "a run is always true: assert on its output, tools or results"
         elif isinstance(test, ast.Compare) and len(test.ops) == 1:
             left, operator, right = test.left, test.ops[0], test.comparators[0]
-            if isinstance(operator, (ast.IsNot, ast.NotEq)) and _is_none(right):
+            is_none = isinstance(right, ast.Constant) and right.value is None
+            if isinstance(operator, (ast.IsNot, ast.NotEq)) and is_none:
                 if _is_run(left, runs):
                     reason = "a run is never None: assert on its output, tools or results"
             elif isinstance(operator, (ast.Eq, ast.Is, ast.LtE, ast.GtE)) and _is_same(left, right):
@@ -186,10 +187,6 @@ def _is_true(node: ast.expr) -> bool:
     if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
         return any(map(_is_true, node.values))
     return isinstance(node, (ast.Lambda, ast.GeneratorExp))
-
-
-def _is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _is_same(left: ast.expr, right: ast.expr) -> bool:

@@ -621,10 +621,12 @@ class TraceTree:
                 note = StyledText("the model never called ", "warning")
                 tool = self._texts.describe_call(data.get("tool", "?"), data["input"])[1:]
                 yield from self._attach(Node(note, *tool))
-        if ended is not None and "content" in ended and not _says_the_same(ended, data):
-            own = self._texts.shorten(join_texts(ended["content"]))
-            returned = Node(StyledText("returned ", "warning"), own)
-            yield from self._add_outcome(call_id, data, returned)
+        if ended is not None and "content" in ended:
+            own, sent = (to_result_content(each.get("content") or ()) for each in (ended, data))
+            if not same_result(own, sent):
+                text = self._texts.shorten(join_texts(ended["content"]))
+                returned = Node(StyledText("returned ", "warning"), text)
+                yield from self._add_outcome(call_id, data, returned)
         # The result of a blocked call repeats the reason.
         if call_id not in self._blocked:
             text = self._texts.shorten(join_texts(data.get("content", ()))) or "(nothing)"
@@ -678,11 +680,6 @@ class TraceTree:
     def _describe_totals(self) -> tuple[StyledText, ...]:
         parts = self._totals[0].describe(self._now) if self._totals else ()
         return self._describe_details(*parts)
-
-
-def _says_the_same(ended: dict[str, Any], sent: dict[str, Any]) -> bool:
-    own, result = (to_result_content(data.get("content") or ()) for data in (ended, sent))
-    return same_result(own, result)
 
 
 def _without_injected(block: dict[str, Any]) -> dict[str, Any]:

@@ -545,14 +545,10 @@ def describe_left_behind(before: set[object], events: Iterable[Event]) -> str:
             parts.append(f"the thread {running.name}")
         elif isinstance(running, asyncio.Task):
             parts.append(f"the task {running.get_name()}")
-    left = [pid for event in events if event.event == PROCESS_EXIT for pid in _leaked(event)]
-    if left:
-        parts.append(f"{len(left)} process{'es' * (len(left) != 1)} in the background, now ended")
+    ends = [ProcessExitData.read(event) for event in events if event.event == PROCESS_EXIT]
+    if left := sum(len(end.leaked or ()) for end in ends):
+        parts.append(f"{left} process{'es' * (left != 1)} in the background, now ended")
     return ", ".join(sorted(parts))
-
-
-def _leaked(event: Event) -> list[int]:
-    return ProcessExitData.read(event).leaked or []
 
 
 # --- The sync bridge: asynchronous code runs to its end where there is no event loop

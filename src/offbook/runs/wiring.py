@@ -46,7 +46,6 @@ if TYPE_CHECKING:
         Request,
         ToolAliases,
     )
-    from offbook.exchange.tool_track import HttpTrack
     from offbook.sources.server.endpoint import Endpoint
     from offbook.sources.server.proxy import Proxy
     from offbook.sources.server.server import Server
@@ -111,7 +110,13 @@ class Wiring:
         self._hub = hub
         self._urls = tuple(urls)
         self._allow = tuple(allow)
-        self._lenient = _known_rules(tuple(lenient))
+        self._lenient = tuple(lenient)
+        if self._lenient:
+            from offbook.exchange.dialects.wire import ALL_RULES, rules_except
+
+            self._lenient = tuple(
+                ALL_RULES - rules_except(self._lenient)
+            )  # raises for an unknown one
         if subject.model_access == "call" and set(self._lenient) - {HISTORY}:
             # The rules of the providers are checked on the wire, and this subject has none.
             raise UsageError(
@@ -152,7 +157,10 @@ class Wiring:
         url = ""
         # A tape also has the tools of the run.
         self._hub.tool_track = getattr(self._source, "tool_track", None)
-        self._hub.http_track = self._trace_http(getattr(self._source, "http_track", None))
+        if (track := getattr(self._source, "http_track", None)) is not None:
+            from offbook.sources.http_destination import TracedHttp
+
+            self._hub.http_track = TracedHttp(track, self._hub)
         watch = self._attach_servers() if self._servers else None
         for agent in self._agents:
             agent.attach(self._hub)
@@ -237,14 +245,6 @@ class Wiring:
             return {**env, **clock.share(folder, env)}
 
         return variables
-
-    def _trace_http(self, track: HttpTrack | None) -> HttpTrack | None:
-        """Return the HTTP track of a tape; its requests are part of the trace."""
-        if track is None:
-            return None
-        from offbook.sources.http_destination import TracedHttp
-
-        return TracedHttp(track, self._hub)
 
     async def _ask_person(self, question: PersonQuestion, /) -> Answer:
         """Return the answer of the script to a question of the agent; both are in the trace."""
@@ -467,8 +467,11 @@ class Wiring:
         if not endpoint.received:
             lines.append("  no request arrived at the model")
         if not endpoint.received and endpoint.url:
+            from offbook.exchange.providers import all_providers
+
+            common = {provider.url_variables[0] for provider in all_providers().values()}
             urls = [n for n, value in endpoint.variables.items() if value.startswith(endpoint.url)]
-            first = sorted(urls, key=lambda name: name not in _url_variables())[:URLS_SHOWN]
+            first = sorted(urls, key=lambda name: name not in common)[:URLS_SHOWN]
             lines.append(f"  set: {', '.join(first)} and {len(urls) - len(first)} more")
             lines.append("  fix: let the agent read its base URL from one of them")
         destinations = dict.fromkeys(error.destination for error in self.refused)
@@ -496,12 +499,6 @@ class Wiring:
 def _url_variable(kind: str, name: str) -> str:
     """Return the variable in which a command finds the URL of an MCP server or a remote agent."""
     return f"OFFBOOK_{kind}_{''.join(c if c.isalnum() else '_' for c in name).upper()}"
-
-
-def _url_variables() -> set[str]:
-    from offbook.exchange.providers import all_providers
-
-    return {provider.url_variables[0] for provider in all_providers().values()}
 
 
 class SourceWithMetadata:
@@ -578,15 +575,6 @@ def _shared_server(process_id: int) -> Server:
 
     atexit.register(close)
     return server
-
-
-def _known_rules(lenient: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the provider rules to switch off, or raise for an unknown one."""
-    if not lenient:
-        return ()
-    from offbook.exchange.dialects.wire import ALL_RULES, rules_except
-
-    return tuple(ALL_RULES - rules_except(lenient))
 
 
 def set_missing_keys() -> AbstractContextManager[None]:

@@ -270,29 +270,22 @@ class Acp(PlainSubject):
         except DeadlineExceeded:
             await self._stop()
             raise
-        finally:
-            self._emit_updates()
+        finally:  # at the end: between the requests, the order of updates is random
+            for update in _join_chunks(self._updates):
+                self._context.hub.emit(PROCESS_EVENT, update)
+                if update.get("sessionUpdate") == "plan":
+                    self._context.hub.emit(PLAN, {"plan": {"entries": update.get("entries")}})
         reason = as_object(result).get("stopReason")
         self._rules.expect(reason in STOP_REASONS, f"unknown stopReason {reason!r}")
         self._raise_problems()
         if self._failure is not None:
             raise self._failure
-        message = self._last_message()
+        # What the agent said after the last reply of its model, or after its last tool.
+        message = _join_text(self._updates[self._replied :]) or _join_text(self._updates)
         self.output = AgentOutput(message, session)
         data: JsonObject = {"text": message, "session": session, "stop": reason}
         self._context.hub.emit(PROCESS_RESULT, data)
         return message or None
-
-    def _last_message(self) -> str:
-        """Return what the agent said after the last reply of its model, or after its last tool."""
-        return _join_text(self._updates[self._replied :]) or _join_text(self._updates)
-
-    def _emit_updates(self) -> None:
-        """Emit the updates of a prompt at its end: between the requests, their order is random."""
-        for update in _join_chunks(self._updates):
-            self._context.hub.emit(PROCESS_EVENT, update)
-            if update.get("sessionUpdate") == "plan":
-                self._context.hub.emit(PLAN, {"plan": {"entries": update.get("entries")}})
 
     # --- What the agent sends
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from functools import wraps
+from functools import partial, wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
@@ -53,16 +53,6 @@ class GoogleGenAI:
     def _tool_list(self) -> list[Any]:
         return getattr(self._chat._config, "tools", None) or []  # noqa: SLF001 - no public attribute
 
-    def _put_in_list(self, tool: Any, replacement: Any) -> Callable[[], None]:
-        tools = self._tool_list()
-        index = tools.index(tool)
-        tools[index] = replacement
-
-        def undo() -> None:
-            tools[index] = tool
-
-        return undo
-
     def replace_tool(self, tool: Any, mock: MockFunction, /) -> Callable[[], None]:
         """Replace the function in the list by one of the same signature."""
         call_blocking = blocking(mock)
@@ -76,7 +66,10 @@ class GoogleGenAI:
         async def call_async(**params: Any) -> Any:
             return await mock(params)
 
-        return self._put_in_list(tool, call_async if iscoroutinefunction(tool) else call)
+        tools = self._tool_list()
+        index = tools.index(tool)
+        tools[index] = call_async if iscoroutinefunction(tool) else call
+        return partial(tools.__setitem__, index, tool)
 
     def watch_tool(self, _tool: Any, _watch: ToolWatch, /) -> Callable[[], None]:
         """Do nothing: `patch_function_calls` reports what the SDK calls."""

@@ -120,17 +120,15 @@ class LangGraph:
             else:
                 async for chunk in self._graph.astream(given, self._config, **options):
                     read_chunk(*chunk)
-            given = await self._resume(interrupts) if interrupts else None
+            given = None
+            if interrupts:
+                answers = {key: await self._ask_person(i.value) for key, i in interrupts.items()}
+                given = import_module("langgraph.types").Command(resume=answers)
         if self._graph.checkpointer:
             self._state, self._history = {}, []
         else:
             self._history = state["messages"]
         return state
-
-    async def _resume(self, interrupts: Mapping[str, Any]) -> Any:
-        """Return the input with the answers to these interrupts."""
-        answers = {key: await self._ask_person(each.value) for key, each in interrupts.items()}
-        return import_module("langgraph.types").Command(resume=answers)
 
     async def _ask_person(self, value: Any) -> Any:
         """Return the answer to an interrupt, in the form that its code expects."""
