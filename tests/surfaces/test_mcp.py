@@ -18,7 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from offbook.mcp.http_sessions import mount
 from offbook.mcp.server_session import LISTS
-from offbook.surfaces.mcp_server import ToolServer
+from offbook.surfaces.mcp_server import OffbookServer
 from tests.forked import forked_command
 
 TASK = '<event topic="build.task">Add try/catch blocks</event>'
@@ -55,7 +55,7 @@ def stdio(mode: Any = "auto") -> Client:
 
 def serve_tools() -> str:
     """Return the URL of a server in this process."""
-    return mount(ToolServer())[0]
+    return mount(OffbookServer())[0]
 
 
 CONNECTIONS: dict[str, Connect] = {

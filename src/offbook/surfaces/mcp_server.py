@@ -57,7 +57,7 @@ def describe_tools() -> list[dict[str, Any]]:
     return [tool.describe() for tool in all_tools().values()]
 
 
-class ToolServer:
+class OffbookServer:
     """The tools as a server (`ServedParts`)."""
 
     name = "offbook"
@@ -127,7 +127,7 @@ async def serve_lines(lines: asyncio.Queue[bytes | None], output: IO[bytes]) -> 
             output.flush()
 
     loop = asyncio.get_running_loop()
-    session = ServerSession(ToolServer(), send, loop.call_soon_threadsafe)
+    session = ServerSession(OffbookServer(), send, loop.call_soon_threadsafe)
     while (line := await lines.get()) is not None:
         if line.strip():
             try:
@@ -151,6 +151,6 @@ async def _serve_http(port: int, on_start: Callable[[str], None]) -> None:
     from offbook.sources.server.server import HOST, Server
 
     async with Server(port=port) as server:
-        server.mount_handler(HttpSessions(ToolServer()).answer, "")
+        server.mount_handler(HttpSessions(OffbookServer()).answer, "")
         on_start(f"http://{HOST}:{server.port}{PATH}")
         await asyncio.Event().wait()
