@@ -1,8 +1,8 @@
 """A model that plays against the agent: it looks at the tools of each request and makes a move.
 
 The moves are random because nothing that was tried finds bugs in fewer runs. Guidance by new
-states needs more of them: `bench/explore_ablation.py`, with the table in `docs/reference/explore.md`.
-What matters is which moves there are.
+states needs more of them: `bench/explore_ablation.py`, with the table in
+`docs/reference/explore.md`. What matters is which moves there are.
 """
 
 from __future__ import annotations
