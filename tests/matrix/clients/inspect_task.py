@@ -43,7 +43,12 @@ else:
 task = inspect_ai.Task(dataset=[Sample(input=PROMPT)], solver=[use_tools(tools), generate()])
 model, args = MODELS[VARIANT]
 (log,) = inspect_ai.eval(
-    task, model=model, model_args=args, display="none", log_dir=os.environ["HOME"]
+    task,
+    model=model,
+    model_args=args,
+    display="none",
+    log_dir=os.environ["HOME"],
+    debug_errors=True,  # raise them, as a caller of an agent sees them
 )
 assert log.status == "success", log.error
 print_result((log.samples or [])[0].output.completion, "inspect-ai")
