@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from offbook.secrets import (
     MASK,
-    ending,
     excerpt,
     hide_bytes,
     hide_lines,
@@ -27,7 +26,7 @@ from offbook.secrets import (
     outgoing,
 )
 from offbook.secrets.key_formats import KEY_FORMATS, LOOSE_PLACES, PLACES
-from offbook.secrets.masks import cut_text, find_secrets, hide_parts
+from offbook.secrets.masks import cut_text, ending, find_secrets, hide_parts
 from tests.planted_secrets import CHANNELS, draw, plant
 
 LETTERS = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ"

@@ -37,7 +37,7 @@ from offbook.trace.events import (
     TOOL_START,
     ConversationChange,
 )
-from offbook.trace.query import find_denied
+from offbook.trace.integrity import find_denied
 
 if TYPE_CHECKING:
     from offbook.checkup.scenario_model import ScenarioModel

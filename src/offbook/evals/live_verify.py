@@ -29,7 +29,7 @@ from offbook.evals.run_record import (
 from offbook.files import require_folder
 from offbook.runs import commands
 from offbook.runs.result_identity import IdentityDigest
-from offbook.secrets import ending
+from offbook.secrets.masks import ending
 from offbook.trace.events import Verdict
 
 REQUEST_TYPE = "harn.eval.live_verify.executor_request.v1"

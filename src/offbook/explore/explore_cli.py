@@ -36,7 +36,7 @@ from offbook.files import (
     remove_temp_folder,
     write_atomic,
 )
-from offbook.secrets import ending
+from offbook.secrets.masks import ending
 
 if TYPE_CHECKING:
     from offbook.explore.search import Counterexample, Exploration

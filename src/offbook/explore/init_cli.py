@@ -42,7 +42,8 @@ from offbook.explore.observed_run import (
     prepare_imports,
     run_program,
 )
-from offbook.secrets import ending, excerpt
+from offbook.secrets import excerpt
+from offbook.secrets.masks import ending
 
 if TYPE_CHECKING:
     from offbook.explore.candidates import ProjectScan

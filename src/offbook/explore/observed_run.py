@@ -16,7 +16,7 @@ from offbook.errors import UsageError
 from offbook.exchange.providers import all_providers
 from offbook.explore.obliging_model import ObligingModel, PlayedCall, Settings
 from offbook.explore.subject_plan import Planner, SubjectPlan
-from offbook.secrets import ending
+from offbook.secrets.masks import ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable

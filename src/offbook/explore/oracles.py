@@ -17,7 +17,8 @@ from offbook.exchange.tool_effects import classify
 from offbook.explore.authority import AuthorityEvidence, check_authority, is_error
 from offbook.explore.generated_model import MARK
 from offbook.explore.plain_tools import describe_exchange, has_key
-from offbook.secrets import ending, excerpt
+from offbook.secrets import excerpt
+from offbook.secrets.masks import ending
 from offbook.trace.events import (
     CHANGE,
     ERROR,
@@ -30,7 +31,7 @@ from offbook.trace.events import (
     Verdict,
 )
 from offbook.trace.executions import read_executions, same_result, to_result_content
-from offbook.trace.query import find_denied
+from offbook.trace.integrity import find_denied
 
 if TYPE_CHECKING:
     from offbook.exchange.messages import JSON, Content, Message, ToolCall

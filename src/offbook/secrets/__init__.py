@@ -376,11 +376,6 @@ def excerpt(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def ending(text: str, length: int) -> str:
-    """Return at most the last `length` characters of a text; a longer one is masked first."""
-    return text if len(text) <= length else outgoing(text)[-length:]
-
-
 # --- Known values
 
 _EXTRA: ContextVar[Mapping[str, str]] = ContextVar("offbook_given", default={})  # noqa: B039 - never changed

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from offbook.secrets import find_spans, known_secret_bytes
+from offbook.secrets import find_spans, known_secret_bytes, outgoing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -58,6 +58,11 @@ def hide_parts(parts: Sequence[bytes], known: Iterable[bytes], by: bytes) -> lis
         hidden.append(mask(part, inside, by) if inside else part)
         at = end
     return hidden
+
+
+def ending(text: str, length: int) -> str:
+    """Return at most the last `length` characters of a text; a longer one is masked first."""
+    return text if len(text) <= length else outgoing(text)[-length:]
 
 
 def cut_text(text: str, length: int) -> str:

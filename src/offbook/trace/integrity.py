@@ -48,7 +48,7 @@ from offbook.trace.conversation_parts import (
     result_key,
     text_key,
 )
-from offbook.trace.events import UNSET, ConversationChange
+from offbook.trace.events import PERSON, TOOL_START, UNSET, ConversationChange
 from offbook.trace.executions import same_result, to_result_content
 from offbook.trace.part_index import CallIndex, TextIndex, common_length
 from offbook.trace.shortened_results import is_shortened
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from offbook.exchange.model import Conversation, Reply, Request, Tool
     from offbook.trace.events import ChangeLevel, ToolResultData
     from offbook.trace.executions import Execution, ExecutionReader
+    from offbook.trace.query import Events
 
 SHOWN_LENGTH = 120  # of an expected or actual text in a message
 MIN_ANCHOR = 6  # characters: a shorter answer, such as "ok", does not identify a conversation
@@ -680,6 +681,21 @@ def compare_executions(reader: ExecutionReader) -> list[ConversationChange]:
                 text = _shorten(f"{asked.name}: {join_text(own)}")
                 changes.append(ConversationChange("returned", text, shown))
     return changes
+
+
+def find_denied(events: Events) -> dict[str, Any]:
+    """Return the start of a tool that ran as a person had denied it; it is empty if none did."""
+    denied: list[tuple[Any, Any]] = []
+    for event in events.named(PERSON, TOOL_START) if events.count(PERSON) else ():
+        key = (event.data.get("tool"), event.data.get("input"))
+        if event.event == TOOL_START:
+            if key in denied:
+                return event.data
+        elif event.data.get("answer") == "deny":
+            denied.append(key)
+        elif key in denied:
+            denied.remove(key)
+    return {}
 
 
 def _text_of(result: ToolResultData) -> str:

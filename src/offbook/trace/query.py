@@ -19,7 +19,6 @@ from offbook.trace.events import (
     CHANGE,
     HANDOFF,
     HOOK_TOOL_CALL,
-    PERSON,
     REMOTE_TASK,
     REPLY,
     REQUEST,
@@ -545,21 +544,6 @@ def _tool_result(data: ToolResultData) -> ToolResultRecord:
         data.mocked,
         data.step,
     )
-
-
-def find_denied(events: Events) -> dict[str, Any]:
-    """Return the start of a tool that ran as a person had denied it; it is empty if none did."""
-    denied: list[tuple[Any, Any]] = []
-    for event in events.named(PERSON, TOOL_START) if events.count(PERSON) else ():
-        key = (event.data.get("tool"), event.data.get("input"))
-        if event.event == TOOL_START:
-            if key in denied:
-                return event.data
-        elif event.data.get("answer") == "deny":
-            denied.append(key)
-        elif key in denied:
-            denied.remove(key)
-    return {}
 
 
 # --- What the agent changed

@@ -93,7 +93,7 @@ def message_of(report: pytest.TestReport) -> str:
         return crash.message  # of the last error: those that caused it are in the terminal
     text = report.longreprtext
     errors = [line[1:].strip() for line in text.splitlines() if line.startswith("E ")]
-    from offbook.secrets import ending
+    from offbook.secrets.masks import ending
 
     return "\n".join(errors) or ending(text, 2000)
 
