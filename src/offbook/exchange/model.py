@@ -140,6 +140,24 @@ SIDE_REPLY = "auxiliary ("  # the role of a fixed reply begins so
 TEXT_CALLS = "Calling tools:\n"
 
 StopReason = Literal["stop", "tool_use", "length", "stop_sequence", "refusal", "error"]
+# What providers, SDKs and their spans call these.
+STOP_REASONS: dict[str, StopReason] = {
+    "stop": "stop",
+    "end_turn": "stop",
+    "completed": "stop",
+    "tool_use": "tool_use",
+    "tool_calls": "tool_use",
+    "tool-calls": "tool_use",
+    "tool_call": "tool_use",
+    "function_call": "tool_use",
+    "length": "length",
+    "max_tokens": "length",
+    "stop_sequence": "stop_sequence",
+    "refusal": "refusal",
+    "content_filter": "refusal",
+    "content-filter": "refusal",
+    "error": "error",
+}
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

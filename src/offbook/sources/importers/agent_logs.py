@@ -22,7 +22,7 @@ from offbook.exchange.messages import (
     parse_custom_input,
     written_text,
 )
-from offbook.exchange.model import Reply, StopReason, Usage
+from offbook.exchange.model import STOP_REASONS, Reply, StopReason, Usage
 from offbook.sources.importers.importer import (
     MAIN_HAT,
     ImportedExchange,
@@ -36,7 +36,6 @@ from offbook.sources.importers.importer import (
     unknown_trace_error,
 )
 from offbook.sources.importers.otlp import (
-    STOP_REASONS,
     as_messages,
     find_blocks,
     latest_prompt,

@@ -25,7 +25,7 @@ from offbook.exchange.messages import (
     find_prompt,
     parse_custom_input,
 )
-from offbook.exchange.model import Reply, StopReason, Usage
+from offbook.exchange.model import STOP_REASONS, Reply, Usage
 from offbook.sources.importers.importer import (
     MAIN_HAT,
     ImportedExchange,
@@ -89,21 +89,6 @@ SCOPE_LISTS = (
     *("scopeSpans", "scope_spans", "instrumentationLibrarySpans"),
     *("scopeLogs", "scope_logs"),
 )
-STOP_REASONS: dict[str, StopReason] = {
-    "stop": "stop",
-    "end_turn": "stop",
-    "length": "length",
-    "max_tokens": "length",
-    "tool_calls": "tool_use",
-    "tool-calls": "tool_use",
-    "tool_call": "tool_use",
-    "tool_use": "tool_use",
-    "content_filter": "refusal",
-    "content-filter": "refusal",
-    "refusal": "refusal",
-    "stop_sequence": "stop_sequence",
-    "error": "error",
-}
 ERROR_CODES = {"2", "STATUS_CODE_ERROR", "ERROR"}
 DETAILS_EVENT = "gen_ai.client.inference.operation.details"
 CUSTOM_CALL = "custom_tool_call"

@@ -23,7 +23,7 @@ from offbook.errors import (
     require_known,
 )
 from offbook.exchange.messages import JSON, AnyBlock, Text, Thinking, ToolCall
-from offbook.exchange.model import Reply, StopReason, Usage
+from offbook.exchange.model import STOP_REASONS, Reply, Usage
 from offbook.files import convert, parse_json, read_text
 from offbook.options import decode
 from offbook.trace.globs import Glob
@@ -84,22 +84,6 @@ CATEGORY_BY_REASON = {
     "model_unavailable": "not_found",
 }
 ERROR_KINDS = ("transient", "terminal")
-# The stop reasons of all providers.
-STOP_REASONS: dict[str, StopReason] = {
-    "stop": "stop",
-    "end_turn": "stop",
-    "completed": "stop",
-    "tool_use": "tool_use",
-    "tool_calls": "tool_use",
-    "tool_call": "tool_use",
-    "function_call": "tool_use",
-    "length": "length",
-    "max_tokens": "length",
-    "stop_sequence": "stop_sequence",
-    "refusal": "refusal",
-    "content_filter": "refusal",
-    "error": "error",
-}
 
 
 class MockError(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -35,19 +35,10 @@ from offbook.exchange.messages import (
     Thinking,
     ToolCall,
 )
-from offbook.exchange.model import Reply, Request, StopReason, Tool, Usage
+from offbook.exchange.model import STOP_REASONS, Reply, Request, StopReason, Tool, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-
-STOP_REASONS: dict[str, StopReason] = {
-    "stop": "stop",
-    "tool_calls": "tool_use",
-    "function_call": "tool_use",
-    "length": "length",
-    "content_filter": "refusal",
-}
 
 
 # ----------------------------------------------------------------------------- structs
