@@ -14,8 +14,10 @@ from offbook.evals.importers.suite import (
     PeerFile,
     Skipped,
     any_of,
+    last_user_text,
     matches,
     scalars,
+    text_of,
 )
 
 _EDGE = r"[\s!-/:-@\[-`{-~]*"  # what `match` strips from both ends
@@ -70,7 +72,7 @@ def _read_sample(
     targets = [str(t) for t in cast("list[Any]", target)] if isinstance(target, list) else [target]
     case = ImportedCase(
         id=str(sample.get("id") or ""),
-        input=_last_user_text(sample.get("input")),
+        input=last_user_text(sample.get("input")),
         reference=target,
         metadata=scalars(sample.get("metadata")),
     )
@@ -110,22 +112,7 @@ def _completion(output: dict[str, Any]) -> str:
     if isinstance(output.get("completion"), str):
         return output["completion"]
     choices = cast("list[dict[str, Any]]", output.get("choices") or [])
-    return _text_of(choices[0]["message"].get("content")) if choices else ""
-
-
-def _text_of(content: Any) -> str:
-    if isinstance(content, str):
-        return content
-    parts = cast("list[dict[str, Any]]", content or [])
-    return "".join(str(part.get("text", "")) for part in parts)
-
-
-def _last_user_text(given: Any) -> Any:
-    if not isinstance(given, list):
-        return given
-    messages = cast("list[dict[str, Any]]", given)
-    users = [each for each in messages if each.get("role") == "user"] or messages
-    return _text_of(users[-1].get("content")) if users else ""
+    return text_of(choices[0]["message"].get("content")) if choices else ""
 
 
 def _pattern(name: str, options: dict[str, Any], targets: list[str]) -> str:

@@ -5,7 +5,6 @@ The class of an eval is in its YAML. Samples alone are read as those of `Match`,
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +15,7 @@ from offbook.evals.importers.suite import (
     PeerFile,
     Skipped,
     any_of,
+    last_user_text,
     matches,
     scalars,
 )
@@ -71,7 +71,7 @@ def _read_sample(row: dict[str, Any], kind: str, arguments: dict[str, Any]) -> I
     texts = ["" if answer is None else str(answer) for answer in answers]
     given: Any = row["input"]
     case = ImportedCase(
-        input=_last_user_text(given),
+        input=last_user_text(given).rstrip() if isinstance(given, list) else given,
         reference=ideal,
         metadata=scalars(row.get("metadata")),
     )
@@ -87,12 +87,3 @@ def _read_sample(row: dict[str, Any], kind: str, arguments: dict[str, Any]) -> I
     if arguments.get("num_few_shot"):
         case.not_carried = [*case.not_carried, "few-shot examples"]
     return case
-
-
-def _last_user_text(given: Any) -> Any:
-    """Return the text of the last message of the user: the prompt of an agent."""
-    if not isinstance(given, list):
-        return given
-    messages = cast("list[dict[str, Any]]", given)
-    users = [each for each in messages if each.get("role") == "user"] or messages
-    return re.sub(r"\s+\Z", "", str(users[-1].get("content", ""))) if users else ""

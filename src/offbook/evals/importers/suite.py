@@ -280,6 +280,23 @@ def to_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
+def text_of(content: Any) -> str:
+    """Return the text of a message: of its parts, if it has several."""
+    if isinstance(content, str):
+        return content
+    parts = cast("list[dict[str, Any]]", content or [])
+    return "".join(str(part.get("text", "")) for part in parts)
+
+
+def last_user_text(given: Any) -> Any:
+    """Return the text of the last message of the user: the prompt of an agent."""
+    if not isinstance(given, list):
+        return given
+    messages = cast("list[dict[str, Any]]", given)
+    users = [each for each in messages if each.get("role") == "user"] or messages
+    return text_of(users[-1].get("content")) if users else ""
+
+
 def scalars(value: Any) -> dict[str, Any]:
     """Return the texts, numbers and truth values of an object, for metadata."""
     fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
