@@ -5,8 +5,8 @@ that a case leaves behind becomes its child, whatever it did to its group or its
 killed before the next case starts. Elsewhere the process group of a case is killed. One process for
 many cases, because starting one for each would take as long as the case itself.
 
-Requests and replies are marshalled with their length before them. The end of the socket, for
-whatever reason, kills the case and ends the worker.
+Requests and replies are marshalled. The end of the socket, for whatever reason, kills the case and
+ends the worker.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from offbook.subjects.process_tree import PR_SET_CHILD_SUBREAPER, SIGKILL, descendants, reap, send
@@ -26,7 +27,6 @@ CHUNK = 65_536
 EXIT_CHECK = 0.02  # seconds between two looks at a process, where the system cannot tell us
 KILL_TIME = 5.0
 DRAIN_TIME = 0.5  # seconds for the last output of processes that were killed
-HEADER = 4
 
 
 class CaseExit(NamedTuple):
@@ -44,25 +44,14 @@ class CaseExit(NamedTuple):
 
 def send_message(channel: socket.socket, message: Any) -> None:
     """Send a value to the other side."""
-    data = marshal.dumps(message)
-    channel.sendall(len(data).to_bytes(HEADER, "big") + data)
+    channel.sendall(marshal.dumps(message))
 
 
 def receive_message(channel: socket.socket) -> Any:
-    """Return the next value, or None at the end."""
-    header = _receive(channel, HEADER)
-    data = _receive(channel, int.from_bytes(header, "big")) if header else b""
-    return marshal.loads(data) if data else None  # noqa: S302 - our own process wrote it
-
-
-def _receive(channel: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        chunk = channel.recv(min(size - len(data), 1 << 20))
-        if not chunk:
-            return b""
-        data += chunk
-    return bytes(data)
+    """Return the next value, or None at the end; there is one at a time."""
+    with channel.makefile("rb") as stream, suppress(EOFError, OSError):
+        return marshal.load(stream)  # noqa: S302 - our own process wrote it
+    return None
 
 
 def main() -> None:
