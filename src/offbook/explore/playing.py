@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from offbook.trace.query import ToolResultRecord
 
 _EXCEPTION = re.compile(r"^\s*([\w.]+(?:Error|Exception|Exit|Interrupt))\b", re.MULTILINE)
+_HALF = re.compile(r"\\ud[89a-f][0-9a-f]{2}")  # of a character, as a trace has it
 
 T = TypeVar("T")
 World = Callable[[], object]
@@ -460,6 +461,11 @@ class Stage:
             return True
         if isinstance(error, UnicodeEncodeError):  # a client sends no half of a character
             return is_library("".join(_list_places(error.__traceback__)[-1:]))
+        # A client may, and its provider refuses it. One that the agent made is its own fault.
+        if isinstance(error, RunError) and error.what.startswith(REFUSED_REQUEST):
+            written = str([call.arguments for call in run.scripted.calls])
+            if "surrogate" in error.what and _HALF.search(written):
+                return True
         # A framework alone: it refuses arguments that are not an object.
         if not isinstance(error, RunError) and _is_of_framework(error.__traceback__):
             # Any call of the run: a conversation side by side may have gone on after it.
