@@ -170,6 +170,12 @@ def test_every_break_of_the_agent_fails_with_a_message_that_names_it(
     assert [case.fault for case in breaks if case.fault] == []
 
 
+def test_every_agent_has_a_world_for_a_search():
+    worlds = (PUBLISHED / "worlds").glob("*_world.py")
+    names = {path.stem.removesuffix("_agent") for path in AGENTS}
+    assert {path.stem.removesuffix("_world") for path in worlds} == names
+
+
 @pytest.mark.parametrize("folder", HOME_NAMES)
 def test_no_connection_is_tried_during_the_tests_or_after_them(folder: str, run_folder: RunFolder):
     run = run_folder(folder)
