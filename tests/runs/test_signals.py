@@ -243,6 +243,24 @@ def write_agents(folder: Path, tag: str) -> None:
     write_package(folder / "good", PYTHON_GOOD, {module: code})
 
 
+# An installer that unpacks the wheel: how long the real one takes is not the subject here.
+UV = """#!/bin/sh
+[ "$1 $2 $3" = "pip install --python" ] || exit 3
+for wheel; do :; done
+"$4" -I -m zipfile -e "$wheel" "${4%/bin/python}"/lib/python3*/site-packages || exit
+touch "INSTALLED"
+"""
+
+
+def write_installer(folder: Path) -> str:
+    """Write an installer that notes in `installed` that it has ended, and return its PATH."""
+    programs = folder / "bin"
+    programs.mkdir()
+    (programs / "uv").write_text(UV.replace("INSTALLED", str(folder / "installed")))
+    (programs / "uv").chmod(0o755)
+    return f"{programs}:{os.environ['PATH']}"
+
+
 def start_runner(runner: str, folder: Path, *, forks: bool = True) -> subprocess.Popen[bytes]:
     """Start a command that runs the agent, and wait for its first daemons.
 
@@ -267,6 +285,7 @@ def start_runner(runner: str, folder: Path, *, forks: bool = True) -> subprocess
                 "PYTHONPATH": str(folder),
                 "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
                 "OFFBOOK_WHEELS": str(folder),
+                "PATH": write_installer(folder),
                 "TMPDIR": str(folder),
                 "RAY_TMPDIR": "/tmp",  # noqa: S108 - the path of a socket has 107 bytes at most
             },
@@ -275,7 +294,7 @@ def start_runner(runner: str, folder: Path, *, forks: bool = True) -> subprocess
 
     def has_daemons() -> bool:
         if runner == "sandbox":
-            return len(processes_of(tag)) > 2
+            return (folder / "installed").exists() and len(processes_of(tag)) > 2
         return started.exists() and started.stat().st_size > 2
 
     wait_until(has_daemons, runs)

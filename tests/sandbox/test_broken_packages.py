@@ -520,7 +520,7 @@ def test_each_extension_that_does_not_load_has_its_own_verdict(
 BROKEN_BEFORE_LOADING = ("a build that fails", "3: a dependency that does not resolve")
 
 
-@pytest.mark.usefixtures("linked_offbook")
+@pytest.mark.usefixtures("linked_offbook", "own_pip")
 @pytest.mark.parametrize("name", BROKEN_BEFORE_LOADING)
 def test_a_project_that_does_not_install_has_one_fault_of_its_kind(
     name: str, tmp_path: Path, wheels: Path, temp: Path

@@ -3,7 +3,9 @@
 import asyncio
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hatchling.builders.wheel import WheelBuilder
@@ -36,6 +38,7 @@ def good(tmp_path: Path) -> Path:
     return write_package(tmp_path / "good", PYTHON_GOOD, {})
 
 
+@pytest.mark.usefixtures("own_pip")
 def test_a_good_project_loads_its_extensions_and_its_smoke_script(
     good: Path, wheels: Path, temp: Path
 ):
@@ -115,7 +118,7 @@ def test_writes_to_home_can_be_allowed(tmp_path: Path, wheels: Path, temp: Path)
     assert verify_sandbox_install(package, wheels=wheels, allow_home_writes=True).passed
 
 
-@pytest.mark.usefixtures("linked_offbook")
+@pytest.mark.usefixtures("linked_offbook", "own_pip")
 def test_a_dependency_is_installed_from_the_folder_of_wheels(
     tmp_path: Path, wheels: Path, temp: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -204,7 +207,7 @@ def test_a_missing_folder_is_refused(tmp_path: Path):
         verify_sandbox_install(tmp_path / "none")
 
 
-@pytest.mark.usefixtures("linked_offbook")
+@pytest.mark.usefixtures("linked_offbook", "own_pip")
 def test_pip_is_used_without_uv_and_what_it_keeps_for_itself_is_no_write_of_the_package(
     good: Path, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -321,6 +324,7 @@ async def test_a_backend_that_needs_more_is_built_in_isolation(
     assert sandbox.faults == []
 
 
+@pytest.mark.usefixtures("own_pip")
 async def test_a_backend_that_is_not_installed_is_built_by_pip_without_uv(
     own_backend: Path, sandbox: SandboxFolder, wheels: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -356,6 +360,46 @@ async def test_uv_installs_into_the_environment(
     ]
     (offbook,) = environment.glob("lib/python*/site-packages/offbook/__init__.py")
     assert not offbook.is_symlink()
+
+
+PYTHON = """
+echo "$@" >> "$TMPDIR/arguments"
+[ "$3" = venv ] || exit 0
+for folder; do :; done
+mkdir -p "$folder/bin" "$folder/lib/python3/site-packages"
+cp "$0" "$folder/bin/python"
+"""
+
+
+@pytest.mark.parametrize("pip", ["of this Python", "of the environment"])
+async def test_without_uv_an_environment_gets_a_pip_only_if_this_python_has_none(
+    pip: str, sandbox: SandboxFolder, wheels: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write_program(sandbox.root / "bin", "python", PYTHON)
+    monkeypatch.setenv("PATH", os.defpath)  # without uv
+    module = "offbook.sandbox.python_package"
+    this_python = SimpleNamespace(executable=str(sandbox.root / "bin" / "python"))
+    monkeypatch.setattr(f"{module}.sys", this_python)
+    found = Mock(return_value=object() if pip == "of this Python" else None)
+    monkeypatch.setattr(f"{module}.find_spec", found)
+    monkeypatch.setattr(f"{module}._copy_offbook", Mock())
+    environment, wheel = sandbox.project / "venv", sandbox.root / "own-1-any.whl"
+    assert await _install(sandbox, environment, wheel, wheels), sandbox.faults
+    last = ["install", "--no-input", "--no-index", "--find-links", str(wheels), str(wheel)]
+    python = str(environment / "bin" / "python")
+    commands = {
+        "of this Python": [
+            ["-I", "-m", "venv", "--without-pip", str(environment)],
+            ["-P", "-m", "pip", "--python", python, *last],
+        ],
+        "of the environment": [
+            ["-I", "-m", "venv", str(environment)],
+            ["-I", "-m", "pip", *last],
+        ],
+    }
+    lines = (sandbox.temp / "arguments").read_text().splitlines()
+    assert [line.split() for line in lines] == commands[pip]
+    found.assert_called_with("pip")
 
 
 async def test_an_environment_that_cannot_be_made_is_a_fault(sandbox: SandboxFolder):
