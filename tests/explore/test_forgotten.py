@@ -12,6 +12,7 @@ import pytest
 from offbook import call, drive, fail, say, when
 from offbook.errors import InvariantBroken
 from offbook.explore import Exploration, explore, replay
+from tests.thorough import THOROUGH
 
 TOOLS: Any = [
     {
@@ -28,6 +29,8 @@ TOOLS: Any = [
     for name in ("book_room", "find_room")
 ]
 CONVERSATION = "no changed conversation"
+# With this seed, each flaw is found in the first 20 behaviours.
+OPTIONS: Any = {"seed": 5, "runs": 120 if THOROUGH else 40, "without": ["leak", "authority"]}
 
 
 @pytest.fixture(autouse=True)
@@ -111,7 +114,7 @@ def make_desk(flaw: str = "") -> Callable[[], Any]:  # noqa: C901 - one loop wit
 
 def find(flaw: str) -> list[str]:
     with pytest.raises(InvariantBroken) as caught:
-        explore(make_desk(flaw), "Book a room", runs=120, without=["leak", "authority"])
+        explore(make_desk(flaw), "Book a room", **OPTIONS)
     found = cast("Exploration", caught.value.exploration)
     return [one.message for one in found.findings if one.invariant == CONVERSATION]
 
@@ -133,8 +136,7 @@ def test_what_a_conversation_loses_is_found(flaw: str, message: str):
 @pytest.mark.slow
 @pytest.mark.parametrize("flaw", ["", "own words"])
 def test_a_desk_that_keeps_everything_has_no_finding(flaw: str):
-    options: Any = {"runs": 120, "without": ["leak", "authority"]}
-    assert explore(make_desk(flaw), "Book a room", **options).findings == []
+    assert explore(make_desk(flaw), "Book a room", **OPTIONS).findings == []
 
 
 BOOKING = when("Book a room", [call("book_room", {"room": "Oak"}), fail(status=500), say("Done.")])
