@@ -183,7 +183,7 @@ class McpServer(PlainSubject):
 
     async def prompt(self, text: str, /) -> object:
         """Send the prompt to the model, and call the tools that it calls until it says a text."""
-        hub, source = self._context.hub, self._context.source
+        hub, source = self.context.hub, self.context.source
         instructions = self.info.get("instructions") or ""
         tools = tuple(
             Tool(tool["name"], tool.get("description") or "", tool["inputSchema"])
@@ -242,20 +242,20 @@ class McpServer(PlainSubject):
         if method == "ping":
             return {}
         if method == "roots/list":
-            return {"roots": [{"uri": self._context.cwd.as_uri(), "name": "cwd"}]}
+            return {"roots": [{"uri": self.context.cwd.as_uri(), "name": "cwd"}]}
         if method == "elicitation/create":
             return await self._ask_person(params)
         if method == "sampling/createMessage":
             messages = [_read_sampled(message) for message in as_objects(params.get("messages"))]
             request = Request(History(messages), str(params.get("systemPrompt") or ""))
-            reply = await self._context.source.reply(request)
+            reply = await self.context.source.reply(request)
             content = {"type": "text", "text": reply.text}
             return {"role": "assistant", "content": content, "model": reply.model or "offbook"}
         self._rules.broken.append(f"the server sent {method!r}, which the client does not support")
         raise RpcError(f"unknown method {method!r}", METHOD_NOT_FOUND)
 
     async def _ask_person(self, params: JsonObject) -> JsonObject:
-        answer = await self._context.ask(PersonQuestion(str(params.get("message", ""))))
+        answer = await self.context.ask(PersonQuestion(str(params.get("message", ""))))
         if isinstance(answer, Deny):
             return {"action": "decline"}
         if isinstance(answer, Allow):

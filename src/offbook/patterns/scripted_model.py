@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from offbook.exchange.model import ModelSource
 from offbook.runs.rehearsal import Rehearsal
 from offbook.sources.loading import open_source
-from offbook.subjects.subject import PlainSubject, RunContext
+from offbook.subjects.subject import PlainSubject
 
 if TYPE_CHECKING:
     from offbook.subjects.subject import ModelAccess
@@ -30,16 +30,13 @@ class HarnessSubject(PlainSubject):
     name = "patterns"
 
     def __init__(self) -> None:
-        self.context: Context | None = None
+        self.variables: Context | None = None
         self.started = asyncio.Event()
         self.ended = asyncio.Event()
 
-    async def open(self, context: RunContext, /) -> None:
-        """Do nothing: patterns are loaded later."""
-
     async def prompt(self, _text: str, /) -> None:
         """Wait for the end of the harness. Its code runs in the context of this prompt."""
-        self.context = copy_context()
+        self.variables = copy_context()
         self.started.set()
         await self.ended.wait()
 
@@ -76,8 +73,8 @@ class ScriptedModel:
         if self._task.done():
             await self.rehearsal.dispose(failed=True)
             self._task.result()
-        assert self._subject.context is not None  # noqa: S101 - it has started
-        return self._subject.context
+        assert self._subject.variables is not None  # noqa: S101 - it has started
+        return self._subject.variables
 
     async def end(self, *, failed: bool) -> None:
         """End the run and raise what its checks found, unless the test has failed already."""

@@ -87,7 +87,6 @@ class ServedAgent(PlainSubject):
         self._ends: list[Verdict] = []
         self._lifespan: asyncio.Task[None] | None = None
         self._printed = OutputEnd()
-        self._context: RunContext | None = None
 
     @property
     def name(self) -> str:
@@ -98,13 +97,6 @@ class ServedAgent(PlainSubject):
     def model_access(self) -> ModelAccess:
         """An app runs in this process; its HTTP clients are answered."""
         return "endpoint" if self.app is None else "transport"
-
-    @property
-    def context(self) -> RunContext:
-        """The context of the run; an error if the subject is not open."""
-        if self._context is None:
-            raise UsageError(f"{self.name} is not open", hint="drive it: offbook.drive(…)")
-        return self._context
 
     # --- The server
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from offbook.checks.judge import Judge
     from offbook.exchange.model import ModelSource
     from offbook.subjects.clis.cli import CliAgent
-    from offbook.subjects.subject import ModelAccess, RunContext, Subject
+    from offbook.subjects.subject import ModelAccess, Subject
 
 
 # Clients by the name of their backend; their modules are imported when they are used.
@@ -61,14 +61,10 @@ class ModelAgent(PlainSubject):
     model_access: ModelAccess = "call"
     emits_tool_calls = True  # it runs no tools
 
-    async def open(self, context: RunContext, /) -> None:
-        """Note the model and the deadline."""
-        self._context = context
-
     async def prompt(self, text: str, /) -> str:
         """Return the model's reply."""
-        reply = self._context.source.reply(Request(History([user(text)])))
-        return (await asyncio.wait_for(reply, self._context.deadline)).text
+        reply = self.context.source.reply(Request(History([user(text)])))
+        return (await asyncio.wait_for(reply, self.context.deadline)).text
 
 
 class NoModel(msgspec.Struct, frozen=True):

@@ -90,16 +90,10 @@ class TerminalCommand(PlainSubject):
         self.working_folder = options.get("cwd")
         self.ended: ProcessResult | None = None
         self._options = options
-        self._context: RunContext | None = None
-
-    async def open(self, context: RunContext, /) -> None:
-        """Note where its model is."""
-        self._context = context
 
     async def prompt(self, _text: str, /) -> str | None:
         """Run the command to its end; return its output if it is kept."""
-        options, context = self._options, self._context
-        assert context is not None  # noqa: S101 - opened before
+        options, context = self._options, self.context
         env = os.environ if (given := options.get("environment")) is None else given
         deadline, keep = options.get("deadline", DEADLINE), options.get("max_output", MAX_OUTPUT)
         with _connect_clients(self.command_line, context, env) as (words, connected):

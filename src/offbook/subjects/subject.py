@@ -160,9 +160,22 @@ class Subject(Protocol):
 
 
 class PlainSubject:
-    """The base of subjects without tools, commands and verdicts."""
+    """The base of subjects without tools, commands and verdicts; `open` keeps the context."""
 
     emits_tool_calls = False
+    _context: RunContext | None = None
+
+    @property
+    def context(self) -> RunContext:
+        """The context of the run; an error if the subject is not open."""
+        if self._context is None:
+            name = getattr(self, "name", type(self).__name__)
+            raise UsageError(f"{name} is not open", hint="drive it: offbook.drive(…)")
+        return self._context
+
+    async def open(self, context: RunContext, /) -> None:
+        """Keep the context."""
+        self._context = context
 
     def tools(self) -> Collection[str] | None:
         """Return None: only its requests list its tools."""

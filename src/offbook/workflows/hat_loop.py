@@ -311,13 +311,9 @@ class HatLoop(PlainSubject):
         """Return the verdicts of the agent."""
         return self._agent.verdicts()
 
-    async def open(self, context: RunContext, /) -> None:
-        """Note the context: the agent is opened in each iteration."""
-        self._context = context
-
     async def prompt(self, text: str, /) -> None:
-        """Work on this task until the loop ends."""
-        self._run = _LoopRun(self._context, self._agent, self._preset, self._on_turn)
+        """Work on this task until the loop ends; the agent is opened in each iteration."""
+        self._run = _LoopRun(self.context, self._agent, self._preset, self._on_turn)
         self.outcome = await self._run.run(text)
 
 

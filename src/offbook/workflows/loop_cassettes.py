@@ -129,7 +129,6 @@ class CassetteAgent(PlainSubject):
         self._file = load_cassette(find_cassette(workspace, cassette))
         self._metadata = self._file.header.metadata
         self._passthrough: Subject | None = None
-        self._context: RunContext | None = None
         self._replay = self._open_replay()
 
     def _open_replay(self, hub: Hub | None = None) -> Cassette:
@@ -205,8 +204,7 @@ class CassetteAgent(PlainSubject):
 
     async def prompt(self, text: str, /) -> object:
         """Return the recorded answer, or pass the prompt to the agent."""
-        assert self._context is not None  # noqa: S101 - a subject is opened first
-        hub, hat = self._context.hub, self._context.variables["OFFBOOK_HAT"]
+        hub, hat = self.context.hub, self.context.variables["OFFBOOK_HAT"]
         response = self._replay.reply_to_prompt(text, hat)
         if response is None:
             # Without passthrough, `reply_to_prompt` has raised a mismatch.

@@ -162,7 +162,7 @@ class Acp(PlainSubject):
         await self._start()
 
     async def _start(self) -> None:
-        context, launch = self._context, self._launch
+        context, launch = self.context, self._launch
         self._host = AcpHost(context, self._agent.home, self._agent.process_env)
         self._updates: list[JsonObject] = []
         self._replied = 0
@@ -211,7 +211,7 @@ class Acp(PlainSubject):
             {"name": name, "command": server["command"], "args": server["args"], "env": []}
             for name, server in self._servers.items()
         ]
-        cwd = str(self._context.cwd)
+        cwd = str(self.context.cwd)
         try:
             opened = await self._request(method, {**params, "cwd": cwd, "mcpServers": servers})
             return as_object(opened)
@@ -262,7 +262,7 @@ class Acp(PlainSubject):
         session = self.output.session
         content = [{"type": "text", "text": text}]
         params = {"sessionId": session, "prompt": content}
-        deadline = self._context.deadline or self._agent.deadline
+        deadline = self.context.deadline or self._agent.deadline
         try:
             result = await self._request("session/prompt", params, deadline)
         except RpcError as error:
@@ -272,9 +272,9 @@ class Acp(PlainSubject):
             raise
         finally:  # at the end: between the requests, the order of updates is random
             for update in _join_chunks(self._updates):
-                self._context.hub.emit(PROCESS_EVENT, update)
+                self.context.hub.emit(PROCESS_EVENT, update)
                 if update.get("sessionUpdate") == "plan":
-                    self._context.hub.emit(PLAN, {"plan": {"entries": update.get("entries")}})
+                    self.context.hub.emit(PLAN, {"plan": {"entries": update.get("entries")}})
         reason = as_object(result).get("stopReason")
         self._rules.expect(reason in STOP_REASONS, f"unknown stopReason {reason!r}")
         self._raise_problems()
@@ -284,7 +284,7 @@ class Acp(PlainSubject):
         message = _join_text(self._updates[self._replied :]) or _join_text(self._updates)
         self.output = AgentOutput(message, session)
         data: JsonObject = {"text": message, "session": session, "stop": reason}
-        self._context.hub.emit(PROCESS_RESULT, data)
+        self.context.hub.emit(PROCESS_RESULT, data)
         return message or None
 
     # --- What the agent sends
@@ -328,7 +328,7 @@ class Acp(PlainSubject):
             question = PersonQuestion(str(call.get("title") or ""), made.tool, made.input)
         self._rules.expect(options, "a permission request must have options")
         try:
-            chosen = _choose_option(await self._context.ask(question), question, options)
+            chosen = _choose_option(await self.context.ask(question), question, options)
         except OffbookError as error:  # it fails the run; the agent is to stop
             self._failure = self._failure or error
             return {"outcome": {"outcome": "cancelled"}}

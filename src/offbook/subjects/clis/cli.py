@@ -142,7 +142,6 @@ class CliAgent(PlainSubject, ABC):
         self.mcp_servers = parse_mcp_servers(options.get("mcp", {}))
         self.process_env: dict[str, str] = {}
         self.home = Path()
-        self._context: RunContext | None = None
 
     # --- defined by each client
 
@@ -175,13 +174,6 @@ class CliAgent(PlainSubject, ABC):
         return AgentOutput(stdout.strip())
 
     # --- the same for all clients
-
-    @property
-    def context(self) -> RunContext:
-        """The context of the run; an error if the subject is not open."""
-        if self._context is None:
-            raise UsageError(f"{self.name} is not open", hint="drive it: offbook.drive(…)")
-        return self._context
 
     async def open(self, context: RunContext) -> None:
         """Find the program and create its home directory."""
