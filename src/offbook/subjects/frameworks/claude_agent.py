@@ -7,24 +7,23 @@ import tempfile
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from offbook.errors import RunError, ScriptMismatch
 from offbook.exchange.model import CLAUDE_CODE_ALIASES, ToolAliases
 from offbook.exchange.people import PersonQuestion, require_decision
 from offbook.exchange.providers import client_env
-from offbook.subjects.frameworks.framework import NoToolAccess
+from offbook.subjects.frameworks.framework import AsksPeople, NoToolAccess
 from offbook.subjects.process import isolated_env
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from offbook.exchange.people import Ask
     from offbook.subjects.subject import ModelAccess, RunContext
     from offbook.trace.hub import Hub
 
 
-class ClaudeAgent(NoToolAccess):
+class ClaudeAgent(NoToolAccess, AsksPeople):
     """An agent given as `ClaudeAgentOptions`; each prompt resumes its session.
 
     It gets its own home directory, and works in the run's directory unless the options name one.
@@ -39,7 +38,6 @@ class ClaudeAgent(NoToolAccess):
         self._options = options
         self._overrides = overrides
         self._session: str | None = None
-        self.ask: Ask = cast("Ask", None)  # set when it is opened
 
     def option_names(self) -> Collection[str]:
         """Return the fields of `ClaudeAgentOptions`."""

@@ -155,11 +155,10 @@ class EndpointAdapter(Protocol):
         ...
 
 
-@runtime_checkable
-class AsksPeople(Protocol):
+class AsksPeople:
     """An adapter whose framework pauses an agent until a person has answered."""
 
-    ask: Ask
+    ask: Ask  # set when it is opened
 
 
 class NoToolAccess:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from offbook.errors import UsageError, require_known
 from offbook.exchange.messages import to_json
 from offbook.exchange.people import Allow, Deny, PersonQuestion
-from offbook.subjects.frameworks.framework import blocking, override, report_calls
+from offbook.subjects.frameworks.framework import AsksPeople, blocking, override, report_calls
 from offbook.subjects.tool_watch import current_watch
 from offbook.trace.events import AGENT_PARTS, STEP_POST, STEP_PRE
 from offbook.trace.steps import emit_step, make_record
@@ -21,7 +21,6 @@ from offbook.trace.steps import emit_step, make_record
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from offbook.exchange.people import Ask
     from offbook.subjects.frameworks.framework import MockFunction
     from offbook.subjects.tool_watch import ToolWatch, WatchedCall
     from offbook.trace.hub import Hub
@@ -30,7 +29,7 @@ MISSING_ASYNC = {"AgentMiddleware.awrap_model_call", "AgentMiddleware.awrap_tool
 RESERVED = {"self", "input", "stream_mode", "subgraphs", "version", "kwargs"}
 
 
-class LangGraph:
+class LangGraph(AsksPeople):
     """A compiled graph with `messages` in its state, such as `create_agent` makes.
 
     `options` are arguments of `astream` (`config`, `context`, …) and `state`, the other values of
@@ -51,7 +50,6 @@ class LangGraph:
             require_known("state: the input of the graph has no", key, self._input_keys())
         self._history: list[Any] = list(self._state.pop("messages", ()))
         self._prompted = False
-        self.ask: Ask = cast("Ask", None)  # set when it is opened
 
     @property
     def concurrent(self) -> bool:

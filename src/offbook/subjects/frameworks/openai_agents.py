@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from functools import wraps
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from offbook.errors import UsageError
 from offbook.exchange.messages import parse_arguments
 from offbook.exchange.people import PersonQuestion, require_decision
-from offbook.subjects.frameworks.framework import override, parameter_names
+from offbook.subjects.frameworks.framework import AsksPeople, override, parameter_names
 from offbook.trace.events import AGENT_PARTS, HANDOFF, STEP_POST, STEP_PRE
 from offbook.trace.steps import emit_step, make_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from offbook.exchange.people import Ask
     from offbook.subjects.frameworks.framework import MockFunction
     from offbook.subjects.tool_watch import ToolWatch
     from offbook.trace.hub import Hub
@@ -25,7 +24,7 @@ PERSONA = "openai-agents"
 CALLABLE = "__agents_function_tool_wrapped_callable__"  # a tool has its function under this name
 
 
-class OpenAIAgents:
+class OpenAIAgents(AsksPeople):
     """An OpenAI Agents `Agent`; `options` are arguments of `Runner.run` (`context`, …).
 
     The SDK's own tracing is disabled: it would send to OpenAI, whatever provider the agent uses.
@@ -40,7 +39,6 @@ class OpenAIAgents:
         self._options = dict(options)
         self._history: list[Any] = []
         self._current = ""  # the agent whose model is asked
-        self.ask: Ask = cast("Ask", None)  # set when it is opened
 
     def option_names(self) -> Collection[str] | None:
         """Return the arguments of `Runner.run`."""

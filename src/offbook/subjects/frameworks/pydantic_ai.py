@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from offbook.exchange.people import PersonQuestion, require_decision, require_value
-from offbook.subjects.frameworks.framework import override, parameter_names
+from offbook.subjects.frameworks.framework import AsksPeople, override, parameter_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from offbook.exchange.people import Ask
     from offbook.subjects.frameworks.framework import MockFunction
     from offbook.subjects.tool_watch import ToolWatch
     from offbook.trace.hub import Hub
 
 
-class PydanticAI:
+class PydanticAI(AsksPeople):
     """A pydantic-ai `Agent`; `options` are arguments of `Agent.run` (`deps`, …)."""
 
     name = "pydantic-ai"
@@ -26,7 +25,6 @@ class PydanticAI:
         self._agent = agent
         self._options = options
         self._history: list[Any] = []
-        self.ask: Ask = cast("Ask", None)  # set when it is opened
 
     def option_names(self) -> Collection[str] | None:
         """Return the arguments of `Agent.run`."""
