@@ -193,7 +193,7 @@ BROKEN = {
     "content": "unknown type of content 'txt' of find_order",
     "no content": "the result of find_order must have a list as content",
     "both": "a response must have a result or an error",
-    "two responses": "a response to 4, which is no open request",
+    "two responses": "a response to 4, which is not an open request",
     "a description": "description of find_order must be a text",
     '{"content": [{"type": "text", "text": null}]}': "text content of find_order must have text",
     '{"content": [{"type": "text", "text": {}}]}': "text of text content of find_order must be a t",

@@ -148,7 +148,7 @@ WRONG_EVENTS: list[tuple[list[dict[str, Any]], str]] = [
     ([{"type": "STATE_DELTA", "delta": {}}], "STATE_DELTA must have a list as delta"),
     (
         [{"type": "STATE_DELTA", "delta": [{"op": "add", "path": "count", "value": 1}]}],
-        "STATE_DELTA does not fit the state: the path 'count' is no JSON pointer: write /name",
+        "STATE_DELTA does not fit the state: expected a JSON pointer such as /name, got 'count'",
     ),
     ([{**CHUNK, "delta": '{"a":'}, RESULT], "the arguments of add must be JSON"),
     ([{"type": "TOOL_CALL_CHUNK", "toolCallId": "c1"}], "TOOL_CALL_CHUNK must have toolCallName"),

@@ -62,7 +62,7 @@ class HostCall(msgspec.Struct, frozen=True):
 
 
 class HostAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a test writes as the answer of an operation."""
+    """The answer of an operation, as a test writes it."""
 
     params: dict[str, Any] | None = None
     result: Any = None

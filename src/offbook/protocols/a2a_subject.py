@@ -133,8 +133,8 @@ class A2a(ServedAgent):
                 hint="set the key that it reads with env={…}",
             )
         if task.state and task.state != "COMPLETED":
-            said = read_text(task.status.get("parts")) or "no reason"
-            raise RunError(f"the agent ended its task as {task.state.lower()}: {said}")
+            reason = read_text(task.status.get("parts")) or "no reason"
+            raise RunError(f"the agent ended its task as {task.state.lower()}: {reason}")
         return task.answer
 
     async def _send(self, value: object) -> None:
@@ -179,8 +179,8 @@ class A2a(ServedAgent):
                 expect(one, "a response must have a result or an error")
                 if "error" in answer:
                     error = as_object(answer["error"])
-                    said, code = error.get("message"), error.get("code")
-                    raise RunError(f"the agent failed in {method}: {said} (code {code})")
+                    reason, code = error.get("message"), error.get("code")
+                    raise RunError(f"the agent failed in {method}: {reason} (code {code})")
                 if "result" in answer:
                     yield answer["result"]
 
@@ -233,7 +233,7 @@ class ReceivedTask:
 
     @property
     def answer(self) -> Any:
-        """What a caller of the agent gets: its message, the artifacts, or the last status."""
+        """The answer for a caller of the agent: its message, the artifacts, or the last status."""
         if self.message is not None:
             return read_parts(self.message.get("parts"))
         parts = [part for artifact in self.artifacts.values() for part in artifact]
@@ -241,8 +241,8 @@ class ReceivedTask:
         if found is None:
             found = read_parts(self.status.get("parts"))
         if found is None:
-            said = [m for m in self._history if m.get("role") == "ROLE_AGENT"]
-            found = read_parts(said[-1].get("parts")) if said else None
+            own = [m for m in self._history if m.get("role") == "ROLE_AGENT"]
+            found = read_parts(own[-1].get("parts")) if own else None
         return found
 
     def update(self, response: JsonObject) -> None:

@@ -88,12 +88,12 @@ class AgUi(ServedAgent):
         """Start a run, and those that continue it; return the last message of the agent."""
         self._prompts += 1
         self.messages.append({"id": f"user-{self._prompts}", "role": "user", "content": text})
-        said, stop = "", ""
+        answer, stop = "", ""
         resume: list[JsonObject] = []
         try:
             while True:
                 run = await self.within_deadline(self._run(resume))
-                said, stop = run.text or said, str(run.end.get("type"))
+                answer, stop = run.text or answer, str(run.end.get("type"))
                 self.raise_problems()
                 if stop == "RUN_ERROR":
                     code = f" (code {run.end['code']})" if run.end.get("code") else ""
@@ -103,8 +103,8 @@ class AgUi(ServedAgent):
                     break
         finally:
             self._updates = join_deltas(self._updates)
-            self.emit_updates(text=said, session=THREAD, stop=stop, state=self.state)
-        return said or None
+            self.emit_updates(text=answer, session=THREAD, stop=stop, state=self.state)
+        return answer or None
 
     async def _run(self, resume: list[JsonObject]) -> ReceivedRun:
         self._runs += 1
@@ -302,7 +302,7 @@ class ReceivedRun:
 
     @property
     def interrupts(self) -> list[JsonObject]:
-        """What the run waits for."""
+        """The interrupts that the run waits for."""
         outcome = as_object(self.end.get("outcome"))
         return as_objects(outcome.get("interrupts")) if outcome.get("type") == "interrupt" else []
 
@@ -554,7 +554,7 @@ def _is_equal(one: Any, other: Any) -> bool:
 def _resolve(root: JsonObject, path: object) -> tuple[Any, Any]:
     """Return the object or list that a JSON pointer names, and the key in it."""
     if not isinstance(path, str) or (path and not path.startswith("/")):
-        raise ValueError(f"the path {path!r} is no JSON pointer: write /name")
+        raise ValueError(f"expected a JSON pointer such as /name, got {path!r}")
     parent: Any = root
     *names, last = path.split("/") if path else [""]
     for name in names:
@@ -569,6 +569,6 @@ def _to_key(parent: Any, name: str) -> Any:
         if name == "-":
             return len(cast("list[Any]", parent))
         if INDEX.fullmatch(name) is None:
-            raise ValueError(f"{name!r} is no index of a list")
+            raise ValueError(f"invalid index of a list: {name!r}")
         return int(name)
     return name.replace("~1", "/").replace("~0", "~")

@@ -62,7 +62,7 @@ class CommandOptions(TypedDict, total=False):
 
 
 class NetworkOptions(TypedDict, total=False):
-    """What a command may reach: the addresses that are allowed, in addition to its model.
+    """The network of a command: the addresses that it may reach, in addition to its model.
 
     One that is `sealed` runs in a network namespace, without the ports of this machine.
     """

@@ -72,7 +72,7 @@ class LostJob(NamedTuple, Generic[J]):
 
 
 class Setup(NamedTuple):
-    """What jobs need in memory; those with the same key find the same.
+    """The data that jobs need in memory; jobs with the same key share it.
 
     It is loaded in a separate process. Each job runs in a fork of that, so that it finds what was
     loaded as it was; with `shared`, in the process itself.

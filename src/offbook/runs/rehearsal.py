@@ -118,7 +118,7 @@ def use_defaults(defaults: RehearsalDefaults) -> Generator[None]:
 
 
 class RunState:
-    """How far a rehearsal is. `failed` is of the last run, `ever_failed` of any.
+    """The progress of a rehearsal. `failed` is of the last run, `ever_failed` of any.
 
     The agent of a run that was `interrupted` may go on in its thread. With `only_prompts`, the
     script was not given to `run`, but loaded before.

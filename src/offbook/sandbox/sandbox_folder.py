@@ -89,7 +89,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 class WatchReport(msgspec.Struct, frozen=True):
-    """What a watched command did: see `watch_process.py`."""
+    """The report on a watched command, from `watch_process.py`."""
 
     written: list[str] = []
     connected: list[str] = []
@@ -275,7 +275,7 @@ def open_sandbox(deadline: float, progress: Progress | None) -> Generator[Sandbo
 
 
 def unpack(sandbox: SandboxFolder, archive: Path) -> Path:
-    """Return the folder of a package that is an archive; a wheel is no archive of a project."""
+    """Return the folder of a package that is an archive; a wheel is not an archive of a project."""
     folder = sandbox.root / "unpacked"
     folder.mkdir()
     if archive.suffix == ".whl":

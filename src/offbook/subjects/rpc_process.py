@@ -208,7 +208,7 @@ class RpcProcess:
             # Without an id, it is the error of a message that could not be read.
             number = fields.get("id")
             known = number is None or self._peer.expects(number)
-            expect(known, f"a response to {number!r}, which is no open request")
+            expect(known, f"a response to {number!r}, which is not an open request")
             if isinstance(error := fields.get("error"), dict):
                 code = cast("JsonObject", error).get("code")
                 expect(isinstance(code, int), "the code of an error must be an integer")
@@ -219,7 +219,7 @@ def check_end(
 ) -> Iterator[Verdict]:
     """Yield a failed verdict on a process that crashed, or ended before it was asked to.
 
-    A process that still runs is killed by us, which is no crash.
+    A process that still runs is killed by us, which is not a crash.
     """
     if not task.done() or task.cancelled() or task.exception() is not None:
         return

@@ -1,4 +1,4 @@
-"""What tools return and raise, as JSON for a tape, and back.
+"""The values and exceptions of tools as JSON for a tape, and back.
 
 A value of JSON is stored as it is. An object of a class (a pydantic model, a dataclass, a struct)
 is stored with the name of its class, and made again from the class of that name, if its module is

@@ -1,4 +1,4 @@
-"""What the pytest plugin uses before a test: isolation from the network, and results for GitHub.
+"""Isolation from the network, before each test of pytest, and its results for GitHub.
 
 The reports are imported at the end of a session in GitHub Actions only.
 """

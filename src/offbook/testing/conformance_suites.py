@@ -59,7 +59,7 @@ def no_leftovers() -> Generator[None]:
         before = _settings()
         threads, children = _threads(), _children()
         yield
-        # A worker that was told to end, such as AnyIO's, may need a moment for it.
+        # A worker that is about to end, such as AnyIO's, may need a moment for it.
         for thread in threading.enumerate():
             if thread.name not in threads and not thread.daemon:
                 thread.join(ENDING_SECONDS)

@@ -238,11 +238,11 @@ class CliAgent(PlainSubject, ABC):
             raise RunError(f"{self.name} wrote more than {size}, so its answer is unknown")
         if result.code not in self._codes:
             # The client's own words, where it prints them in its format.
-            said = self.output.error or last_lines(printed)
+            reason = self.output.error or last_lines(printed)
             error = RunError(
                 f"{self.name} {describe_exit(result.code)}",
                 where=program,
-                hint=said or f"no output; allowed codes: {sorted(self._codes)}",
+                hint=reason or f"no output; allowed codes: {sorted(self._codes)}",
             )
             error.add_hint(describe_missing_file(command, context.cwd))
             raise error

@@ -1,4 +1,4 @@
-"""What `offbook doctor` checks in the environment and in the project, and shell completion.
+"""The checks of `offbook doctor` in the environment and in the project, and shell completion.
 
 A check says what to do if something is missing. Only what is wrong fails the doctor: an extra that
 is not installed is missing, a cassette with a secret is wrong.

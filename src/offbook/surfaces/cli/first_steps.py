@@ -165,8 +165,8 @@ def demo_extension(api: Api) -> None:
         return f"shipped {params['id']}: one {item}"
 
     @api.on("tool_call")
-    def guard(moment: HookEvent, _: Context) -> None:
-        if moment.tool == "bash" and "rm -rf" in moment.input["command"]:
+    def guard(event: HookEvent, _: Context) -> None:
+        if event.tool == "bash" and "rm -rf" in event.input["command"]:
             raise ToolBlocked("this would delete more than you think")
 
 

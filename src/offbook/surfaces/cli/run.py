@@ -54,7 +54,7 @@ Exit codes:
 @click.argument("command", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED)
 @script_option
 @click.option(
-    "--allow-unused-mocks", is_flag=True, help="Warn of mock lines without use, do not fail."
+    "--allow-unused-mocks", is_flag=True, help="Warn about unused mock lines, do not fail."
 )
 @lenient_option
 @network_options
