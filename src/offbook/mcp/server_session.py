@@ -9,7 +9,8 @@ import asyncio
 import base64
 import re
 from collections.abc import Callable, Mapping, Sequence
-from inspect import Parameter, getdoc, isawaitable, signature
+from functools import partial
+from inspect import Parameter, getdoc, signature
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
@@ -25,7 +26,7 @@ from offbook.exchange.json_rpc import (
     as_objects,
 )
 from offbook.exchange.messages import Content, Image, RawBlock, Text
-from offbook.subjects.mock_tools import ToolOutcome, describe_exception, error_outcome
+from offbook.subjects.mock_tools import ToolOutcome, describe_exception, error_outcome, evaluate
 from offbook.version import VERSION
 
 if TYPE_CHECKING:
@@ -313,7 +314,7 @@ class ServerSession:
         if uri not in (resources := self._server.resources):
             hint = did_you_mean(uri, resources)
             raise RpcError(f"unknown resource {uri!r}: {hint}", RESOURCE_NOT_FOUND, {"uri": uri})
-        value = await _evaluate(resources[uri], {})
+        value = await evaluate(resources[uri])
         if isinstance(value, bytes):
             return {"contents": [{"uri": uri, "blob": base64.b64encode(value).decode()}]}
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -323,16 +324,12 @@ class ServerSession:
         if name not in (prompts := self._server.prompts):
             hint = did_you_mean(name, prompts)
             raise RpcError(f"unknown prompt {name!r}: {hint}", INVALID_PARAMS)
+        prompt, arguments = prompts[name], as_object(params.get("arguments"))
         try:
-            text = await _evaluate(prompts[name], as_object(params.get("arguments")))
+            text = await evaluate(partial(prompt, **arguments) if callable(prompt) else prompt)
         except TypeError as error:
             raise RpcError(f"invalid arguments of {name!r}: {error}", INVALID_PARAMS) from error
         return {"messages": [{"role": "user", "content": {"type": "text", "text": str(text)}}]}
-
-
-async def _evaluate(value: Any, arguments: JsonObject) -> Any:
-    answer = value(**arguments) if callable(value) else value
-    return await answer if isawaitable(answer) else answer
 
 
 def _describe_prompt(name: str, value: Any) -> JsonObject:

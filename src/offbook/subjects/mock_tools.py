@@ -111,6 +111,12 @@ def fit_arity(function: Callable[..., Any]) -> Callable[..., Any]:
     return fitted
 
 
+async def evaluate(value: Any, *args: Any) -> Any:
+    """Return a value, or what a function returns for these arguments, plain or async."""
+    answer = value(*args) if callable(value) else value
+    return await answer if isawaitable(answer) else answer
+
+
 def validate_mock_names(mocks: Mapping[str, Any]) -> None:
     """Raise a UsageError for a key of `mock_tools` that is not a tool name."""
     decode(mocks, dict[Name, Any], "mock_tools", hint='write mock_tools={"bash": "ok"}')
@@ -133,9 +139,7 @@ class MockTool:
         if self._handler is None:
             return self._constant
         try:
-            answer = self._handler(params)
-            if isawaitable(answer):
-                answer = await answer
+            answer = await evaluate(self._handler, params)
         except BaseException as error:
             error.add_note(f"in {self._where}")
             raise
@@ -312,10 +316,7 @@ class UI:
         try:
             if (queue := self._queues.get(method)) is not None:
                 answer = queue.popleft() if queue else None
-            if callable(answer):
-                answer = answer(*args)
-                if isawaitable(answer):
-                    answer = await answer
+            answer = await evaluate(answer, *args)
         except Exception as error:
             self.error = self.error or error
             raise
@@ -356,10 +357,7 @@ class UI:
                         hint="add an answer to the list",
                     )
                 answer = queue.popleft()
-            if callable(answer):
-                answer = answer(*args)
-                if isawaitable(answer):
-                    answer = await answer
+            answer = await evaluate(answer, *args)
             if not _fits(method, answer):
                 raise UsageError(  # noqa: TRY301 - as above
                     f"expected {_expected(method)} as answer to {args[0]!r},"
