@@ -438,12 +438,12 @@ class AgentSession:
         content: Any = UNSET
         problem: str | UnsetType = UNSET
         track, faults = hub.tool_track, current_faults()
-        run, end = None if track is None else ToolRun(name, given, call.id), None
+        run, end = ToolRun(name, given, call.id), None
         fault: Fault | None = None
         try:
             if faults is not None:
                 fault = await faults.call("tool", name, call.id)
-            if track is not None and run is not None and track.replays:
+            if track is not None and track.replays:
                 end = track.find(run)
             if track is not None or current_clock.get() is not None:
                 answer = await self._execute_on_tape(tool, params, name, end)
@@ -456,7 +456,7 @@ class AgentSession:
             if fault is not None and faults is not None:
                 outcome = finish_call(fault, outcome, faults)
             failed = outcome.is_error
-            if track is not None and run is not None and end is None:
+            if track is not None and end is None:
                 track.add(run, _record(outcome))
             if self._hooks.by_event["tool_result"]:  # else the result has it
                 content = outcome.content
@@ -465,12 +465,7 @@ class AgentSession:
             outcome = error_outcome(problem)
         except BaseException as error:
             problem = describe_exception(error)
-            if (
-                run is not None
-                and track is not None
-                and end is None
-                and isinstance(error, Exception)
-            ):
+            if track is not None and end is None and isinstance(error, Exception):
                 track.add(run, _record(error))
             # The test itself is broken: not a result for the model.
             if tool.mocked or not isinstance(error, (Exception, SystemExit)):
