@@ -164,9 +164,14 @@ def record(  # noqa: PLR0913 - one for each option
                 where=str(file),
                 hint="record to a .yaml file",
             )
-        return _record_mocks(
-            live, file, command, replace=replace, trace=trace, deadline=deadline, **network
-        )
+        from offbook.runs.commands import record_mocks
+        from offbook.sources.mocks.mock_recording import MockRecording
+
+        mocks = MockRecording(live, file, replace=replace)
+        result = record_mocks(mocks, command, trace=trace, deadline=deadline, **network)
+        echo(f"offbook: recorded {counted(len(mocks.lines), 'mock')} in {file}", err=True)
+        result.raise_failure()
+        return int(result.exit_code != 0)
     if only is not None:
         return _record_again(live, file, command, only, deadline=deadline, **network)
     recording = Recording(
@@ -204,25 +209,6 @@ def record(  # noqa: PLR0913 - one for each option
             )
         for limit in describe_limits(load_cassette(file)):
             echo(f"offbook: {limit}", err=True)
-    result.raise_failure()
-    return int(result.exit_code != 0)
-
-
-def _record_mocks(
-    live: Live,
-    file: Path,
-    command: tuple[str, ...],
-    *,
-    replace: bool,
-    **options: Any,
-) -> int:
-    from offbook.runs.commands import record_mocks
-    from offbook.sources.mocks.mock_recording import MockRecording
-
-    recording = MockRecording(live, file, replace=replace)
-    result = record_mocks(recording, command, **options)
-    recorded = counted(len(recording.lines), "mock")
-    echo(f"offbook: recorded {recorded} in {file}", err=True)
     result.raise_failure()
     return int(result.exit_code != 0)
 

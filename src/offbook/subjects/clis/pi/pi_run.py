@@ -59,10 +59,10 @@ class PiTools:
         self, mocks: Mapping[str, Any], *, mock_extensions: bool, propagate_errors: bool
     ) -> None:
         validate_mock_names(mocks)
-        self._mocks = {name: MockTool(name, handler) for name, handler in mocks.items()}
+        self.mocks = {name: MockTool(name, handler) for name, handler in mocks.items()}
         self._mock_extensions = mock_extensions
         self._propagate_errors = propagate_errors
-        self._unused = set(self._mocks)
+        self._unused = set(self.mocks)
         self._owners: dict[str, str] = {}  # of the tools that extensions registered
         self._inputs: dict[str, Any] = {}
         self._allowed: dict[str, tuple[ToolStartData, float]] = {}  # and since when
@@ -79,13 +79,9 @@ class PiTools:
         """The tools whose executions the witness reports: all."""
         return self.names
 
-    def mock_names(self) -> Collection[str]:
-        """Return the names of all mocks."""
-        return self._mocks
-
     def start(self, owners: list[list[str]], witness: Path) -> list[str]:
         """Note the tools of a new session; return those to mock."""
-        self.names = {name for name, _ in owners} | set(self._mocks)
+        self.names = {name for name, _ in owners} | set(self.mocks)
         self._owners = {
             name: owner
             for name, owner in owners
@@ -93,7 +89,7 @@ class PiTools:
         }
         # The tools of extensions are usually under test: they win over mocks unless the test says
         # otherwise.
-        return [name for name in self._mocks if self._mock_extensions or name not in self._owners]
+        return [name for name in self.mocks if self._mock_extensions or name not in self._owners]
 
     def note_call(self, event: Event) -> None:
         """Note a call of the model, under the name and with the step of the script."""
@@ -121,7 +117,7 @@ class PiTools:
 
     async def run_mock(self, call: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the result of a mock, as pi expects it."""
-        outcome = await self._mocks[tool].run(arguments, None)
+        outcome = await self.mocks[tool].run(arguments, None)
         self._mocked[call] = outcome.is_error
         return {"content": outcome.content, "details": outcome.details}
 
@@ -166,7 +162,7 @@ class PiTools:
             name: Path(self._owners[name]).name
             if name in self._owners and not self._mock_extensions
             else ""
-            for name in self._mocks
+            for name in self.mocks
             if name in self._unused
         }
 
