@@ -134,9 +134,12 @@ def read_page_trace(path: Path, name: str) -> PageTrace:
 # --- Lines
 
 
-def encode_record(record: Mapping[str, Any]) -> bytes:
+def encode_record(record: Mapping[str, Any] | tuple[object, ...]) -> bytes:
     """Return the line of a record, without its line end."""
-    return _encode_json(record)
+    try:
+        return _encode(record)
+    except UnicodeEncodeError:  # a lone surrogate
+        return _encode(to_json_value(record))
 
 
 def encode_event(event: Event, previous: Event | None) -> bytes:
@@ -152,14 +155,7 @@ def encode_event(event: Event, previous: Event | None) -> bytes:
         fields["parent"] = event.parent
     elapsed = event.ts - (0 if previous is None else previous.ts)
     line = (elapsed, event.event, event.data)
-    return _encode_json((*line, fields) if fields else line)
-
-
-def _encode_json(value: Any) -> bytes:
-    try:
-        return _encode(value)
-    except UnicodeEncodeError:  # a lone surrogate
-        return _encode(to_json_value(value))
+    return encode_record((*line, fields) if fields else line)
 
 
 def page_lines(
