@@ -62,7 +62,7 @@ class A2a(ServedAgent):
     `card` is the agent card. After a prompt, `task` is the state of its task.
     """
 
-    protocol = "a2a"
+    name = "a2a"
 
     def __init__(self, agent: str | Sequence[str] | AsgiApp, **options: Unpack[CliOptions]) -> None:
         super().__init__(agent, **options)

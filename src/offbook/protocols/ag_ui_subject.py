@@ -59,7 +59,7 @@ class AgUi(ServedAgent):
     A command has the options of every client, such as `env` and `deadline`.
     """
 
-    protocol = "ag-ui"
+    name = "ag-ui"
 
     def __init__(
         self,

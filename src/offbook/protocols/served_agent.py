@@ -54,9 +54,9 @@ T = TypeVar("T")
 
 
 class ServedAgent(PlainSubject):
-    """An agent over HTTP, from `open` to `close`. `protocol` is its name in the trace."""
+    """An agent over HTTP, from `open` to `close`; its name is that of its protocol."""
 
-    protocol = ""
+    name = ""
 
     def __init__(self, agent: str | Sequence[str] | AsgiApp, **options: Unpack[CliOptions]) -> None:
         self.app: AsgiApp | None = None
@@ -89,11 +89,6 @@ class ServedAgent(PlainSubject):
         self._printed = OutputEnd()
 
     @property
-    def name(self) -> str:
-        """The name of the protocol."""
-        return self.protocol
-
-    @property
     def model_access(self) -> ModelAccess:
         """An app runs in this process; its HTTP clients are answered."""
         return "endpoint" if self.app is None else "transport"
@@ -120,7 +115,7 @@ class ServedAgent(PlainSubject):
         words = [word.replace(PORT, str(port)) for word in self._command.command("", "")]
         self.url = f"http://{HOST}:{port}"
         self._printed = OutputEnd()
-        context.hub.emit_data(ProcessStartData(words, self.protocol))
+        context.hub.emit_data(ProcessStartData(words, self.name))
         env = {**self._command.process_env, "PORT": str(port), "PWD": str(context.cwd)}
         self._task = asyncio.create_task(
             converse(words, cwd=context.cwd, env=env, stdin=StandardInput(), watch=self._on_output)
@@ -377,14 +372,14 @@ class ServedAgent(PlainSubject):
     def raise_problems(self) -> None:
         """Raise an error if the agent broke a rule since the last call."""
         if broken := self.rules.take():
-            name = self.protocol.upper()
+            name = self.name.upper()
             raise CheckFailed(f"the agent breaks the {name} protocol: {'; '.join(broken)}")
 
     def verdicts(self) -> Iterable[Verdict]:
         """Return the verdicts on all messages of the agent, and on its end."""
         yield from self._ends
         if self.rules.broken or self.rules.checked:
-            yield self.rules.verdict(self.protocol.upper())
+            yield self.rules.verdict(self.name.upper())
 
 
 def _find_port() -> int:

@@ -47,7 +47,7 @@ class FunctionAdapter(NoToolAccess):
     """
 
     def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-        self._function = function
+        self.function = function  # a search looks for its tools
         self._options = options
         self._keyword = find_prompt_keyword(function)
         self.takes_prompt = self._keyword is not None
@@ -55,34 +55,29 @@ class FunctionAdapter(NoToolAccess):
     @property
     def concurrent(self) -> bool:
         """Whether two conversations can be in one event loop; those of threads cannot."""
-        return iscoroutinefunction(self._function)
-
-    @property
-    def function(self) -> Callable[..., Any]:
-        """The function itself: a search looks for its tools."""
-        return self._function
+        return iscoroutinefunction(self.function)
 
     @property
     def name(self) -> str:
         """Name of the function."""
-        return getattr(self._function, "__name__", type(self._function).__name__)
+        return getattr(self.function, "__name__", type(self.function).__name__)
 
     def option_names(self) -> Collection[str] | None:
         """Return the parameters after the prompt."""
         if self._keyword:
-            return parameter_names(self._function, skip=0, reserved=[self._keyword])
-        return parameter_names(self._function, skip=1 if self.takes_prompt else 0)
+            return parameter_names(self.function, skip=0, reserved=[self._keyword])
+        return parameter_names(self.function, skip=1 if self.takes_prompt else 0)
 
     async def prompt(self, text: str, hub: Hub, /) -> object:
         """Call the function."""
         arguments = [text] if self._keyword == "" else []
         options = {**self._options, **({self._keyword: text} if self._keyword else {})}
-        if iscoroutinefunction(self._function):
-            return await self._function(*arguments, **options)
+        if iscoroutinefunction(self.function):
+            return await self.function(*arguments, **options)
         requests: list[object] = []
         unsubscribe = hub.subscribe(requests.append, "model.*")
         try:
-            answer = await asyncio.to_thread(self._function, *arguments, **options)
+            answer = await asyncio.to_thread(self.function, *arguments, **options)
         except RuntimeError as error:
             # Some plain functions start a task and return it, so they need the loop of this thread.
             if "no running event loop" not in str(error) or requests:
@@ -91,7 +86,7 @@ class FunctionAdapter(NoToolAccess):
             with catch_warnings():
                 simplefilter("ignore", RuntimeWarning)
                 clear_frames(error.__traceback__)
-            answer = self._function(*arguments, **options)
+            answer = self.function(*arguments, **options)
         finally:
             unsubscribe()
         # A generator that nothing consumed has not run the agent.
