@@ -306,7 +306,7 @@ def _find_pi(program: str | None) -> str:
 
 
 async def _load(
-    sandbox: SandboxFolder, folder: Path, source: Path, pi: str, version: str
+    sandbox: SandboxFolder, folder: Path, source: Path, pi: str, version: str = ""
 ) -> Loaded:
     """Start pi with the package, between two extensions that report what it loads."""
     report = sandbox.root / "report.json"
