@@ -17,7 +17,7 @@ import asyncio
 from inspect import Parameter, isawaitable, signature
 from threading import Lock
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import msgspec
 
@@ -130,7 +130,7 @@ class ToolWatch:
         Call `run` in a plain function, and `run_async` in an `async def`. A `with` block is only
         watched, and not part of a tape.
         """
-        return WatchedCall(self, tool, given, call_id, (*signals, *pauses), functions, pauses)
+        return WatchedCall(self, tool, given, call_id, signals, functions, pauses)
 
     def is_reported(self, tool: str, given: Any) -> bool:
         """Return whether a client reports the execution that its server is about to start.
@@ -144,21 +144,10 @@ class ToolWatch:
                     return True
         return False
 
-    def note_open(self, execution: WatchedCall) -> None:
-        """Note that an execution has started."""
-        with self._lock:
-            self._open.append(execution)
-
-    def note_closed(self, execution: WatchedCall) -> None:
-        """Note that an execution has ended."""
-        with self._lock:
-            self._open.remove(execution)
-
-    def start(
-        self, tool: str, given: Any, call_id: str, functions: tuple[object, ...], server: str
-    ) -> ToolStartData:
+    def start(self, execution: WatchedCall) -> ToolStartData:
         """Emit the start of an execution; return its data."""
-        given = _to_json(given)
+        tool, given = execution.tool, _to_json(execution.given)
+        call_id = execution.call_id
         with self._lock:
             if call_id not in self._calls:
                 call_id = self._find_call(tool, given) or call_id
@@ -170,10 +159,12 @@ class ToolWatch:
         own = self._to_script_call(ToolCall(call_id, tool, given))
         arguments = own.arguments
         if made is not None and arguments != made.input:
-            arguments = _without_defaults(arguments, made.input, functions)
-        data = ToolStartData(call_id, own.name, arguments, number, server or UNSET)
+            arguments = _without_defaults(arguments, made.input, execution.functions)
+        data = ToolStartData(call_id, own.name, arguments, number, execution.server or UNSET)
         if self._hub is not None:
             self._hub.emit_data(data)
+        with self._lock:
+            self._open.append(execution)
         return data
 
     def _find_call(self, tool: str, given: Any) -> str:
@@ -197,73 +188,45 @@ class ToolWatch:
                 found.append((call, own.arguments))
         return found
 
-    def end(
-        self,
-        started: ToolStartData,
-        tool: str,
-        milliseconds: float,
-        outcome: Outcome,
-        error: BaseException | None,
-        signals: tuple[type, ...],
-    ) -> None:
-        """Note and emit the end of an execution."""
-        call_id = started.call_id
+    def end(self, execution: WatchedCall, error: BaseException | None) -> None:
+        """Note and emit the end of an execution, with the exception that ended it."""
+        with self._lock:
+            self._open.remove(execution)
+        started = execution.started
+        failed = execution.failed or error is not None
         if error is None or isinstance(error, Exception):
-            self.failed[call_id] = outcome.failed
+            self.failed[started.call_id] = failed
         text = f"{type(error).__name__}: {error}" if error is not None else ""
+        mocked = execution.tool in self.mocked or execution.replayed
         if self._hub is not None:
             self._hub.emit_data(
                 ToolEndData(
-                    call_id,
+                    started.call_id,
                     started.tool,
-                    round(milliseconds, 3),
-                    outcome.failed,
+                    round(execution.milliseconds, 3),
+                    failed,
                     started.number,
-                    UNSET if outcome.content is None else outcome.content,
+                    UNSET if execution.content is None else execution.content,
                     text or UNSET,
-                    True if tool in self.mocked or outcome.replayed else UNSET,
-                    UNSET if outcome.ran else False,
+                    True if mocked else UNSET,
+                    UNSET if execution.ran(error) else False,
                 )
             )
         # A mock that raises is reported as an error of the test, or was given an exception.
-        if (
-            isinstance(error, Exception)
-            and not isinstance(error, (*signals, InjectedFault))
-            and not (tool in self.mocked or outcome.replayed)
-        ):
-            self.errors.append(ToolError(call_id, tool, error))
+        expected = (*execution.signals, *execution.pauses, InjectedFault)
+        if isinstance(error, Exception) and not isinstance(error, expected) and not mocked:
+            self.errors.append(ToolError(started.call_id, execution.tool, error))
             if self._hub is not None:
-                self._hub.emit_data(ToolErrorData(call_id, tool, text))
-
-
-class Outcome(NamedTuple):
-    """The end of an execution: its content if it is known, and whether the tool's own code ran.
-
-    One that is `replayed` has its end from a tape.
-    """
-
-    content: tuple[Content, ...] | None
-    failed: bool
-    ran: bool
-    replayed: bool = False
+                self._hub.emit_data(ToolErrorData(started.call_id, execution.tool, text))
 
 
 class WatchedCall:
     """One execution of a tool, in a `with` or `async with` block; a fault may delay or end it."""
 
     __slots__ = (
-        *(
-            "_began",
-            "_content",
-            "_fault",
-            "_functions",
-            "_pauses",
-            "_scope",
-            "_signals",
-            "_started",
-            "_watch",
-        ),
-        *("failed", "given", "replayed", "served", "server", "tool"),
+        *("_began", "_fault", "_scope", "_watch"),
+        *("content", "failed", "functions", "given", "milliseconds", "pauses", "replayed"),
+        *("served", "server", "signals", "started", "tool"),
     )
 
     def __init__(
@@ -274,17 +237,17 @@ class WatchedCall:
         call_id: str,
         signals: tuple[type[Exception], ...],
         functions: tuple[object, ...],
-        pauses: tuple[type[Exception], ...] = (),
+        pauses: tuple[type[Exception], ...],
     ) -> None:
-        self._pauses = pauses
         self._watch = watch
         self.tool = tool
         self.given = given
-        self._signals = signals
-        self._functions = functions
-        self._content: tuple[Content, ...] | None = None
-        self._started = ToolStartData(call_id, tool, given)
-        self._began = 0.0
+        self.signals = signals
+        self.functions = functions
+        self.pauses = pauses
+        self.content: tuple[Content, ...] | None = None
+        self.started = ToolStartData(call_id, tool, given)
+        self._began = self.milliseconds = 0.0
         self._fault: Fault | None = None  # that takes effect after the call
         self.served = False  # set by the server that runs it in this process
         self.server = ""  # the name of an MCP server, set by it or its client
@@ -348,11 +311,11 @@ class WatchedCall:
     @property
     def call_id(self) -> str:
         """The id of the model's call, if there is one."""
-        return self._started.call_id
+        return self.started.call_id
 
     @property
     def _tool_run(self) -> ToolRun:
-        return ToolRun(self._started.tool, self._started.input, self._started.call_id)
+        return ToolRun(self.started.tool, self.started.input, self.started.call_id)
 
     def _record_value(self, value: object) -> None:
         if (track := self._watch.track) is None:
@@ -368,32 +331,33 @@ class WatchedCall:
 
         end = record_exception(error)
         # A pause that cannot be made again, or a refusal of the input, has to happen again.
-        again = (isinstance(error, self._pauses) and not end.exact) or not self._own(error)
+        again = (isinstance(error, self.pauses) and not end.exact) or not self._own(error)
         track.add(self._tool_run, msgspec.structs.replace(end, real=again))
 
     def _own(self, error: BaseException) -> bool:
-        return isinstance(error, InjectedFault) or _passed(error, self._functions)
+        return isinstance(error, InjectedFault) or _passed(error, self.functions)
+
+    def ran(self, error: BaseException | None) -> bool:
+        """Return whether the tool's own code ran, if the execution ended so."""
+        own = error is None or self.replayed or self._own(error)
+        return own and not isinstance(error, self.pauses)
 
     def returns(self, value: T) -> T:
         """Note what the tool returned."""
-        self._content = to_content(value)
+        self.content = to_content(value)
         return value
 
     def _start(self) -> None:
-        call_id = self._started.call_id
-        self._started = self._watch.start(
-            self.tool, self.given, call_id, self._functions, self.server
-        )
+        self.started = self._watch.start(self)
         self._began = self._watch.timer()
         self._scope = use_variable(running_tool, self.tool)
         self._scope.__enter__()
-        self._watch.note_open(self)
 
     def __enter__(self) -> Self:
         self._start()
         if (faults := current_faults()) is not None:
             try:
-                self._fault = faults.call_blocking("tool", self.tool, self._started.call_id)
+                self._fault = faults.call_blocking("tool", self.tool, self.started.call_id)
             except InjectedFault as fault:
                 self._end(fault)
                 raise
@@ -403,7 +367,7 @@ class WatchedCall:
         self._start()
         if (faults := current_faults()) is not None:
             try:
-                self._fault = await faults.call("tool", self.tool, self._started.call_id)
+                self._fault = await faults.call("tool", self.tool, self.started.call_id)
             except InjectedFault as fault:
                 self._end(fault)
                 raise
@@ -421,14 +385,9 @@ class WatchedCall:
         self.__exit__(kind, error, trace)
 
     def _end(self, error: BaseException | None) -> None:
-        milliseconds = self._watch.timer() - self._began
+        self.milliseconds = self._watch.timer() - self._began
         self._scope.__exit__()
-        self._watch.note_closed(self)
-        ran = error is None or self.replayed or self._own(error)
-        ran = ran and not isinstance(error, self._pauses)
-        failed = self.failed or error is not None
-        outcome = Outcome(self._content, failed, ran, self.replayed)
-        self._watch.end(self._started, self.tool, milliseconds, outcome, error, self._signals)
+        self._watch.end(self, error)
 
 
 # --- Values of tools
