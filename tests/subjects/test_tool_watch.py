@@ -458,7 +458,7 @@ def fail(params: dict[str, Any]) -> object:
     return params["missing"]
 
 
-@pytest.mark.parametrize("value", ["done", join])
+@pytest.mark.parametrize("value", ["done", join, lambda: "done"])
 def test_a_mock_is_a_value_or_a_function_of_the_parameters(value: Any):
     mock = MockedTool("refund", value)
     assert (mock.calls, run_mock(mock, end="ne"), mock.calls) == (0, "done", 1)

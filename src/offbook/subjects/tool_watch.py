@@ -14,7 +14,7 @@ run; see `exchange.tool_track`.
 from __future__ import annotations
 
 import asyncio
-from inspect import Parameter, isawaitable, signature
+from inspect import Parameter, signature
 from threading import Lock
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
@@ -26,6 +26,7 @@ from offbook.errors import InjectedFault
 from offbook.exchange.messages import Content, Text, ToolCall
 from offbook.exchange.tool_track import ToolRun, running_tool
 from offbook.subjects.faulty_results import finish_call
+from offbook.subjects.mock_tools import evaluate, fit_arity
 from offbook.subjects.subject import ToolError
 from offbook.trace.events import (
     TOOL_CALL,
@@ -485,7 +486,7 @@ def _to_builtins(value: object) -> object:
 
 
 class MockedTool:
-    """The replacement of a tool: a value, or a function of the parameters.
+    """The replacement of a tool: a value, or a function of the parameters, if it takes them.
 
     An exception as the value is a tool that fails with it. An exception that the function raises
     is an error in the test, and is kept in `error`.
@@ -493,7 +494,7 @@ class MockedTool:
 
     def __init__(self, name: str, value: Any) -> None:
         self._where = f"mock_tools[{name!r}]"
-        self._value = value
+        self._value = fit_arity(value) if callable(value) else value
         self.calls = 0
         self.error: BaseException | None = None
 
@@ -501,9 +502,7 @@ class MockedTool:
         """Return the mocked result, or raise it."""
         self.calls += 1
         try:
-            answer = self._value(params) if callable(self._value) else self._value
-            if isawaitable(answer):
-                answer = await answer
+            answer = await evaluate(self._value, params)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
