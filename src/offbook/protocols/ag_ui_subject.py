@@ -138,9 +138,10 @@ class AgUi(ServedAgent):
         """Return the answer of the person to an interrupt."""
         text = str(interrupt.get("message") or interrupt.get("reason") or "")
         question = PersonQuestion(text)
-        call = self._find_call(run, str(interrupt.get("toolCallId") or ""))
+        call = run.calls.get(str(interrupt.get("toolCallId") or ""))
         if call is not None:
-            question = PersonQuestion(text, call["name"], _read_arguments(call))
+            function = call["function"]
+            question = PersonQuestion(text, function["name"], _read_arguments(function))
         answer = await self.context.ask(question)
         entry: JsonObject = {"interruptId": interrupt.get("id"), "status": "resolved"}
         if isinstance(answer, Allow):
@@ -164,10 +165,6 @@ class AgUi(ServedAgent):
                     hint=f"the schema: {msgspec.json.encode(schema).decode()}",
                 )
         return entry
-
-    def _find_call(self, run: ReceivedRun, call_id: str) -> JsonObject | None:
-        call = run.calls.get(call_id)
-        return None if call is None else call["function"]
 
     async def _answer_calls(self, run: ReceivedRun) -> bool:
         """Let the person answer the calls of the front end; return whether there are any."""
@@ -291,7 +288,6 @@ class ReceivedRun:
         self._handlers: dict[str, Callable[[JsonObject], None]] = {
             "RUN_STARTED": self._on_run_started,
             "RUN_FINISHED": self._on_run_finished,
-            "RUN_ERROR": self._on_run_error,
             "TEXT_MESSAGE_CHUNK": partial(self._add_chunk, "TEXT_MESSAGE"),
             "TOOL_CALL_CHUNK": partial(self._add_chunk, "TOOL_CALL"),
             "TOOL_CALL_RESULT": self._on_tool_call_result,
@@ -322,6 +318,8 @@ class ReceivedRun:
             value = event.get(name)
             fits = isinstance(value, KINDS[expected]) and (expected != "a text" or value)
             expect(fits, f"{kind} must have {expected} as {name}")
+        if kind in ENDS:
+            self.end = event
         if kind in EVENT_SPANS:
             self._update_span(kind, event)
         elif kind in self._handlers:
@@ -477,15 +475,11 @@ class ReceivedRun:
             self._rules.expect(own, f"{event['type']} of another {name}: {got!r}")
 
     def _on_run_finished(self, event: JsonObject) -> None:
-        self.end = event
         self._check_run(event)
         for call in self._chunked_calls:
             self._check_arguments(call)
         for span, name in self._open:
             self._rules.broken.append(f"RUN_FINISHED while {span} {name!r} is open")
-
-    def _on_run_error(self, event: JsonObject) -> None:
-        self.end = event
 
     def close(self) -> None:
         """Note that the stream has ended."""

@@ -706,18 +706,23 @@ class Rehearsal:
         failed: list[Verdict] = []
         # A source has verdicts only if it has something to say at the end, as mocks do.
         of_source: tuple[Verdict, ...] = getattr(self._source, "verdicts", tuple)()
-        of_faults: list[Verdict] = []
+        own: list[Verdict] = []
         if self.hub.faults is not None and (missing := self.hub.faults.find_missing()):
-            of_faults.append(Verdict("faults injected", "fail", missing))
+            own.append(Verdict("faults injected", "fail", missing))
         # A script and mocks say it themselves, with what they expected.
         in_process = getattr(self.subject, "model_access", "") == "transport"
-        if in_process and self._playbook is None and not of_source and not self._asked:
+        if (
+            in_process
+            and self._playbook is None
+            and not of_source
+            and not any(event.event == REQUEST for event in self._trace.read())
+        ):
             message = "nothing was tested: the agent never called the model"
-            of_faults.append(Verdict("model called", "fail", message))
+            own.append(Verdict("model called", "fail", message))
         gave_up, broken = self._gave_up(), self._list_broken_tools()
         of_source = (*of_source, *self._wiring.server_verdicts())
         track = self.hub.tool_track
-        for verdict in (*self.subject.verdicts(), *of_source, *of_faults):
+        for verdict in (*self.subject.verdicts(), *of_source, *own):
             if verdict.check == MOCKS_USED and track is not None and track.replays:
                 continue  # the tape answered in place of the mocks
             if verdict.holds:
@@ -740,11 +745,6 @@ class Rehearsal:
             return set()
         faults = [event.data for event in self._trace.read() if event.event == FAULT]
         return {data["name"] for data in faults if data["place"] == "tool"}
-
-    @property
-    def _asked(self) -> bool:
-        """Whether the agent sent a request to the model."""
-        return any(event.event == REQUEST for event in self.events.all)
 
     def _release(self) -> None:
         self._state.stop_watching(interrupted=self._state.interrupted)

@@ -408,19 +408,15 @@ def _read_report(data: dict[str, Any], folder: Path, errors: list[tuple[str, str
     failed = {path for path, _ in errors}
     commands = cast("list[dict[str, str]]", data.get("commands") or [])
     tools = cast("list[dict[str, str]]", data.get("tools") or [])
-    own = [command for command in commands if _is_inside(command["path"], folder)]
+    own = [command for command in commands if Path(command["path"]).is_relative_to(folder)]
     return Loaded(
         extensions=len([path for path in resolved.get("extensions", []) if path not in failed]),
         extension_errors=tuple(f"{Path(path).name}: {message}" for path, message in errors),
-        tools=tuple(tool["name"] for tool in tools if _is_inside(tool["path"], folder)),
+        tools=tuple(tool["name"] for tool in tools if Path(tool["path"]).is_relative_to(folder)),
         skills=tuple(c["name"].removeprefix("skill:") for c in own if c["kind"] == "skill"),
         commands=tuple(c["name"] for c in own if c["kind"] != "skill"),
         themes=tuple(Path(path).stem for path in resolved.get("themes", [])),
     )
-
-
-def _is_inside(path: str, folder: Path) -> bool:
-    return Path(path).is_relative_to(folder)
 
 
 def _parse_load_errors(stderr: str) -> list[tuple[str, str]]:
@@ -435,7 +431,7 @@ def _explain_load(
 ) -> None:
     """Add the fault of an extension that pi did not load, by the reason that pi gives."""
     extension = Path(path)
-    name = extension.relative_to(folder) if _is_inside(path, folder) else extension.name
+    name = extension.relative_to(folder) if extension.is_relative_to(folder) else extension.name
     first = message.splitlines()[0] if message else "no message"
     output = f"{name}: {message}"
     missing = NO_MODULE.search(message)
@@ -448,7 +444,7 @@ def _explain_load(
         target = Path(module) if module.startswith("/") else (extension.parent / module)
         in_source = (
             source / target.resolve().relative_to(folder)
-            if _is_inside(str(target.resolve()), folder)
+            if target.resolve().is_relative_to(folder)
             else target
         )
         packed = [in_source, *(in_source.with_suffix(s) for s in (".ts", ".js", ".mjs", ".json"))]

@@ -234,7 +234,17 @@ class SandboxFolder:
 
     def check_writes(self, when: str) -> None:
         """Add faults for files in the home directory, and for what the watched commands did."""
-        self._check_home(when)
+        # Everything new counts: files, and empty folders.
+        written = {
+            f"~/{path.relative_to(self.home)}"
+            for path in self.home.rglob("*")
+            if path.is_symlink() or not path.is_dir() or not any(path.iterdir())
+        }
+        names = sorted(written - self._in_home)
+        self._in_home |= written
+        if names:
+            message = f"{counted(len(names), 'file')} written to the home directory {when}"
+            self.fail("home_write", message, "\n".join(names))
         for file in sorted(self.reports.iterdir()):
             report = msgspec.json.decode(file.read_bytes(), type=WatchReport)
             file.unlink()
@@ -246,19 +256,6 @@ class SandboxFolder:
             if report.connected:
                 hosts = ", ".join(report.connected)
                 self.fail("connection", f"connected to {hosts} {when}", hosts)
-
-    def _check_home(self, when: str) -> None:
-        """Add a fault for everything new in the home directory: files, and empty folders."""
-        written = {
-            f"~/{path.relative_to(self.home)}"
-            for path in self.home.rglob("*")
-            if path.is_symlink() or not path.is_dir() or not any(path.iterdir())
-        }
-        names = sorted(written - self._in_home)
-        self._in_home |= written
-        if names:
-            message = f"{counted(len(names), 'file')} written to the home directory {when}"
-            self.fail("home_write", message, "\n".join(names))
 
 
 @contextmanager
