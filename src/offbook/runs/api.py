@@ -184,27 +184,15 @@ def drive(  # noqa: PLR0913 - the options of a rehearsal
         # Imported here: a session does not need the frameworks.
         from offbook.subjects.frameworks.framework import wrap_agent
 
-        wrapped = None
-        if not isinstance(subject, type):
-            wrapped = wrap_agent(subject, mock_tools, options, DRIVE_OPTIONS)
+        is_class = isinstance(subject, type)
+        wrapped = None if is_class else wrap_agent(subject, mock_tools, options, DRIVE_OPTIONS)
         if wrapped is None:
             from offbook.subjects.frameworks.callable import suggest_function
 
-            kind = repr(subject) if isinstance(subject, type) else type(subject).__name__
-            line = "" if isinstance(subject, type) else suggest_function(subject)
-            hint = (
-                f"write {line}"
-                if line
-                else ("pass an agent of a framework, a function of the prompt, or a Subject")
-            )
-            raise UsageError(f"cannot drive {kind}", hint=hint)
-        # A framework that accepts any option would fail on a misspelled one during the run.
-        for option in options if options and wrapped.adapter.option_names() is None else ():
-            from difflib import get_close_matches
-
-            if close := get_close_matches(option, DRIVE_OPTIONS, n=1, cutoff=0.8):
-                hint = f"did you mean {close[0]!r}?"
-                raise UsageError(f"drive() has no option {option!r}", hint=hint)
+            kind = repr(subject) if is_class else type(subject).__name__
+            line = "" if is_class else suggest_function(subject)
+            other = "pass an agent of a framework, a function of the prompt, or a Subject"
+            raise UsageError(f"cannot drive {kind}", hint=f"write {line}" if line else other)
         subject = wrapped
     elif options:
         option = next(iter(options))

@@ -412,12 +412,12 @@ def wrap_agent(
     agent: object,
     mock_tools: Mapping[str, Any] | None,
     options: Mapping[str, Any],
-    other_options: Iterable[str] = (),
+    drive_options: Collection[str] = (),
 ) -> FrameworkSubject | None:
     """Return the agent as a subject, or None if it is neither of a known framework nor callable.
 
     `options` go to the framework's own run function; an unknown one is refused here, before
-    anything runs. `other_options` are only suggested in that error.
+    anything runs. It may be a misspelled one of `drive_options`.
     """
     classes = (f"{kind.__module__}.{kind.__qualname__}" for kind in type(agent).__mro__)
     name = next((ADAPTERS[kind] for kind in classes if kind in ADAPTERS), None)
@@ -434,8 +434,15 @@ def wrap_agent(
         if known is not None and option not in known:
             raise UsageError(
                 f"unknown option {option!r} for {adapter.name}",
-                hint=did_you_mean(option, [*known, *other_options]),
+                hint=did_you_mean(option, [*known, *drive_options]),
             )
+        # A framework that accepts any option would fail on a misspelled one during the run.
+        if known is None:
+            from difflib import get_close_matches  # late: most runs have no options
+
+            if close := get_close_matches(option, drive_options, n=1, cutoff=0.8):
+                hint = f"did you mean {close[0]!r}?"
+                raise UsageError(f"drive() has no option {option!r}", hint=hint)
     # An option may be a conversation, such as the session of OpenAI Agents; so may be an object
     # whose method is the agent.
     keeps = name in KEEPING_ADAPTERS and not options
