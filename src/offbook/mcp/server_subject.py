@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from offbook.errors import CheckFailed, InjectedFault, ModelError, RunError, UsageError
+from offbook.errors import InjectedFault, ModelError, RunError, UsageError
 from offbook.exchange.json_rpc import (
     INTERNAL_ERROR,
     INVALID_REQUEST,
@@ -268,11 +268,8 @@ class McpServer(PlainSubject):
     # --- The rules of the protocol
 
     def _raise_problems(self) -> None:
-        if broken := self._rules.take():
-            raise CheckFailed(
-                f"the MCP server breaks the protocol: {'; '.join(broken)}",
-                hint="https://modelcontextprotocol.io/specification",
-            )
+        page = "https://modelcontextprotocol.io/specification"
+        self._rules.raise_broken("the MCP server breaks the protocol", page)
 
     def verdicts(self) -> Iterable[Verdict]:
         """Return the verdicts on all messages of the server, and on its end."""

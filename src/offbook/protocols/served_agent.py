@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from offbook.determinism.network_guard import permit_connections
-from offbook.errors import CheckFailed, DeadlineExceeded, RunError, UsageError
+from offbook.errors import DeadlineExceeded, RunError, UsageError
 from offbook.exchange.json_rpc import JsonObject, as_object
 from offbook.secrets import excerpt, outgoing
 from offbook.subjects.clis.cli import PROCESS_EVENT, PROCESS_RESULT, CliOptions, PlainCommand
@@ -371,9 +371,7 @@ class ServedAgent(PlainSubject):
 
     def raise_problems(self) -> None:
         """Raise an error if the agent broke a rule since the last call."""
-        if broken := self.rules.take():
-            name = self.name.upper()
-            raise CheckFailed(f"the agent breaks the {name} protocol: {'; '.join(broken)}")
+        self.rules.raise_broken(f"the agent breaks the {self.name.upper()} protocol")
 
     def verdicts(self) -> Iterable[Verdict]:
         """Return the verdicts on all messages of the agent, and on its end."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
-from offbook.errors import DeadlineExceeded, RunError
+from offbook.errors import CheckFailed, DeadlineExceeded, RunError
 from offbook.exchange.json_rpc import (
     JsonObject,
     OnNotification,
@@ -70,22 +70,25 @@ class ProtocolRules:
 
     def __init__(self) -> None:
         self.checked = 0
-        self.broken: list[str] = []  # since the last `take`
+        self.broken: list[str] = []
+        self._raised = 0  # how many of them ended a prompt
 
     def expect(self, holds: object, rule: str) -> None:
         """Note a rule that the program broke."""
         if not holds:
             self.broken.append(rule)
 
-    def take(self) -> list[str]:
-        """Return the rules that it broke since the last call, each once."""
-        broken, self.broken = self.broken, []
-        return [*dict.fromkeys(broken)]
+    def raise_broken(self, what: str, hint: str = "") -> None:
+        """Raise an error with the rules that it broke since the last call, each once."""
+        broken, self._raised = self.broken[self._raised :], len(self.broken)
+        if broken:
+            raise CheckFailed(f"{what}: {'; '.join(dict.fromkeys(broken))}", hint=hint)
 
-    def verdict(self, protocol: str, earlier: Sequence[str] = ()) -> Verdict:
-        """Return the verdict on all messages; `earlier` problems were taken."""
-        if broken := dict.fromkeys((*earlier, *self.broken)):
-            return Verdict(f"{protocol} protocol", "fail", "; ".join(broken))
+    def verdict(self, protocol: str) -> Verdict:
+        """Return the verdict on all messages."""
+        if self.broken:
+            message = "; ".join(dict.fromkeys(self.broken))
+            return Verdict(f"{protocol} protocol", "fail", message)
         return Verdict(f"{protocol} protocol", "pass", actual=self.checked)
 
 

@@ -123,7 +123,7 @@ class Acp(PlainSubject):
         self._process: RpcProcess | None = None
         self._host: AcpHost | None = None
         self._rules = ProtocolRules()
-        self._raised: list[str] = []  # the problems that ended a prompt
+
         self._ends: list[Verdict] = []
 
     @property
@@ -146,7 +146,7 @@ class Acp(PlainSubject):
         """Start the agent and its session."""
         agent = self._agent
         self._context = context
-        self._rules, self._raised, self._ends = ProtocolRules(), [], []
+        self._rules, self._ends = ProtocolRules(), []
         self._calls: list[ToolCallData] = []
         self.output = AgentOutput()
         context.hub.subscribe(self._on_reply, REPLY)
@@ -353,17 +353,13 @@ class Acp(PlainSubject):
     # --- The rules of the protocol
 
     def _raise_problems(self) -> None:
-        if broken := self._rules.take():
-            self._raised += broken
-            raise RunError(
-                f"{self.name} breaks the protocol: {'; '.join(broken)}",
-                hint="https://agentclientprotocol.com/protocol",
-            )
+        page = "https://agentclientprotocol.com/protocol"
+        self._rules.raise_broken(f"{self.name} breaks the protocol", page)
 
     def verdicts(self) -> Iterable[Verdict]:
         """Return the verdicts on all messages of the agent, and on its end."""
         yield from self._ends
-        yield self._rules.verdict("ACP", self._raised)
+        yield self._rules.verdict("ACP")
 
 
 def _choose_option(
