@@ -23,7 +23,8 @@ from offbook.determinism.run_context import apply_patch, thread_variable, use_va
 from offbook.errors import UsageError, did_you_mean, require_known
 from offbook.exchange.model import AGENT_KEY
 from offbook.exchange.tool_track import running_tool
-from offbook.subjects.subject import MOCKS_USED, PlainSubject
+from offbook.subjects.mock_tools import check_mocks_used
+from offbook.subjects.subject import PlainSubject
 from offbook.subjects.tool_watch import MockedTool, ToolWatch, current_watch
 from offbook.trace.events import (
     AGENT_ERROR,
@@ -346,10 +347,8 @@ class FrameworkSubject(PlainSubject):
 
     def verdicts(self) -> Iterable[Verdict]:
         """Return a failed verdict if some mocks were never used."""
-        unused = [name for name, mock in self._mocks.items() if not mock.calls]
-        if unused:
-            message = f"never used: mock_tools {', '.join(unused)}"
-            yield Verdict(MOCKS_USED, "fail", message, actual=unused)
+        unused = {name: "" for name, mock in self._mocks.items() if not mock.calls}
+        return check_mocks_used(unused, {})
 
 
 def watch_tool_runners(hub: Hub) -> Callable[[], None]:
