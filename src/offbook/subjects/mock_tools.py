@@ -117,11 +117,6 @@ async def evaluate(value: Any, *args: Any) -> Any:
     return await answer if isawaitable(answer) else answer
 
 
-def validate_mock_names(mocks: Mapping[str, Any]) -> None:
-    """Raise a UsageError for a key of `mock_tools` that is not a tool name."""
-    decode(mocks, dict[Name, Any], "mock_tools", hint='write mock_tools={"bash": "ok"}')
-
-
 class MockTool:
     """The replacement of a tool: a constant result, or a function of the parameters.
 
@@ -149,6 +144,36 @@ class MockTool:
         if isinstance(answer, Exception):
             return error_outcome(describe_exception(answer), {})
         return to_tool_outcome(answer, self._where)
+
+
+class ToolMocks:
+    """The mocks of an agent's tools by name: which of them answer, and which were never used.
+
+    The tools of extensions are usually under test: they win over mocks, unless the test has
+    `mock_extensions`.
+    """
+
+    def __init__(self, mocks: Mapping[str, Any], *, mock_extensions: bool) -> None:
+        decode(mocks, dict[Name, Any], "mock_tools", hint='write mock_tools={"bash": "ok"}')
+        self.by_name = {name: MockTool(name, handler) for name, handler in mocks.items()}
+        self._mock_extensions = mock_extensions
+        self._unused = set(self.by_name)
+
+    def find(self, name: str, owner: str) -> MockTool | None:
+        """Return the mock of a tool that this extension registered; an empty one is none."""
+        return None if owner and not self._mock_extensions else self.by_name.get(name)
+
+    def note_use(self, name: str) -> None:
+        """Note that a mock was called, even if a hook blocks it: it protects the machine."""
+        self._unused.discard(name)
+
+    def list_unused(self, owners: Mapping[str, str]) -> dict[str, str]:
+        """Return the mocks that were never used, each with the extension that won over it."""
+        return {
+            name: "" if self._mock_extensions else owners.get(name, "")
+            for name in self.by_name
+            if name in self._unused
+        }
 
 
 def check_mocks_used(

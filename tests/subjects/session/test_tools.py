@@ -154,6 +154,13 @@ def test_an_unused_mock_fails_the_test():
         t.run(when("x", [call("bash", {"command": "ls"}), say("ok")]))
 
 
+def test_an_unused_mock_that_wins_over_an_extension_is_not_said_to_lose():
+    options: dict[str, Any] = {"mock_tools": {"bash": "ok"}, "mock_extension_tools": True}
+    with pytest.raises(CheckFailed) as caught, session(extensions=[own_bash], **options) as t:
+        t.run(when("x", [say("ok")]))
+    assert caught.value.what == "never used: mock_tools bash"
+
+
 def test_an_unused_mock_can_be_allowed():
     with session(mock_tools={"read": "ok"}, allow_unused_mocks=True) as t:
         t.run(when("x", [say("ok")]))

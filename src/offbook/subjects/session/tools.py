@@ -22,11 +22,10 @@ from offbook.exchange.messages import Text
 from offbook.exchange.model import Tool, compile_validator
 from offbook.options import require_function
 from offbook.subjects.mock_tools import (
-    MockTool,
+    ToolMocks,
     ToolOutcome,
     error_outcome,
     to_tool_outcome,
-    validate_mock_names,
 )
 
 if TYPE_CHECKING:
@@ -279,12 +278,9 @@ class ToolRegistry:
     """All tools of a session, by name. Some may be inactive, some may be mocked."""
 
     def __init__(self, mocks: Mapping[str, Any], *, mock_extensions: bool) -> None:
-        validate_mock_names(mocks)
         self._tools: dict[str, RegisteredTool] = {}
         self._active: set[str] | None = None
-        self._mocks = {name: MockTool(name, handler) for name, handler in mocks.items()}
-        self._unused = set(self._mocks)
-        self._mock_extensions = mock_extensions
+        self._mocks = ToolMocks(mocks, mock_extensions=mock_extensions)
         # both until a tool changes
         self._resolved: dict[str, RegisteredTool | None] = {}
         self._offered: tuple[Tool, ...] | None = None
@@ -317,18 +313,15 @@ class ToolRegistry:
             self._resolved[name] = self._resolve(name)
         registered = self._resolved[name]
         if registered is not None and registered.mocked:
-            # Used even if a hook blocks the call: such a mock protects the machine.
-            self._unused.discard(name)
+            self._mocks.note_use(name)
         return registered
 
     def _resolve(self, name: str) -> RegisteredTool | None:
         if self._active is not None and name not in self._active:
             return None
         real = self._tools.get(name)
-        mock = self._mocks.get(name)
-        # The tools of extensions are usually under test: they win over mocks unless the test says
-        # otherwise. `unused_mocks` then reports the mock.
-        if mock is None or (real and real.owner and not self._mock_extensions):
+        mock = self._mocks.find(name, real.owner if real else "")
+        if mock is None:
             return real
         if real is None:
             tool = Tool(name, "", ANY_OBJECT)
@@ -344,7 +337,7 @@ class ToolRegistry:
 
     def names(self) -> set[str]:
         """Return the names of all tools, active or not."""
-        return self._tools.keys() | self._mocks.keys()
+        return self._tools.keys() | self._mocks.by_name.keys()
 
     def offered(self) -> tuple[Tool, ...]:
         """Return the tools that the next request offers to the model."""
@@ -355,12 +348,8 @@ class ToolRegistry:
         return self._offered
 
     def unused_mocks(self) -> dict[str, str]:
-        """Return the mocks of tools that were never called, with the owner of the real tool."""
-        return {
-            name: self._tools[name].owner if name in self._tools else ""
-            for name in self._mocks
-            if name in self._unused
-        }
+        """Return the mocks of tools that were never called, with the extension that won."""
+        return self._mocks.list_unused({name: tool.owner for name, tool in self._tools.items()})
 
 
 # --- The built-in tools of every session: bash, read, write and edit. They work on real files.

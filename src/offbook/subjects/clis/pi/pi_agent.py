@@ -142,7 +142,7 @@ class Pi(CliAgent):
     @property
     def mocked(self) -> Collection[str]:
         """The names of the mocked tools."""
-        return self.tool_watch.mocks
+        return self.tool_watch.mocks.by_name
 
     # --- The command line and the files
 

@@ -19,9 +19,8 @@ from offbook.subjects.mock_tools import (
     DEFAULTS,
     DISPLAYS,
     UI,
-    MockTool,
+    ToolMocks,
     check_mocks_used,
-    validate_mock_names,
 )
 from offbook.subjects.subject import ToolError
 from offbook.trace.events import (
@@ -58,15 +57,11 @@ class PiTools:
     def __init__(
         self, mocks: Mapping[str, Any], *, mock_extensions: bool, propagate_errors: bool
     ) -> None:
-        validate_mock_names(mocks)
-        self.mocks = {name: MockTool(name, handler) for name, handler in mocks.items()}
-        self._mock_extensions = mock_extensions
+        self.mocks = ToolMocks(mocks, mock_extensions=mock_extensions)
         self._propagate_errors = propagate_errors
-        self._unused = set(self.mocks)
         self._owners: dict[str, str] = {}  # of the tools that extensions registered
         self._inputs: dict[str, Any] = {}
         self._allowed: dict[str, tuple[ToolStartData, float]] = {}  # and since when
-        self._ran: set[str] = set()
         self._mocked: dict[str, bool] = {}  # the mocked calls: whether their result is an error
         self._calls: dict[str, ToolCallData] = {}  # as the script has them
         self.names: set[str] = set()
@@ -81,15 +76,15 @@ class PiTools:
 
     def start(self, owners: list[list[str]], witness: Path) -> list[str]:
         """Note the tools of a new session; return those to mock."""
-        self.names = {name for name, _ in owners} | set(self.mocks)
+        self.names = {name for name, _ in owners} | set(self.mocks.by_name)
         self._owners = {
             name: owner
             for name, owner in owners
             if owner and not owner.startswith(BUILTIN) and Path(owner).parent != witness
         }
-        # The tools of extensions are usually under test: they win over mocks unless the test says
-        # otherwise.
-        return [name for name in self.mocks if self._mock_extensions or name not in self._owners]
+        return [
+            name for name in self.mocks.by_name if self.mocks.find(name, self._owners.get(name, ""))
+        ]
 
     def note_call(self, event: Event) -> None:
         """Note a call of the model, under the name and with the step of the script."""
@@ -99,9 +94,8 @@ class PiTools:
     def see(self, call: str, tool: str, arguments: Any) -> None:
         """Note a call before the hooks of the extensions."""
         self._inputs[call] = arguments
-        if tool not in self._owners or self._mock_extensions:
-            # Used even if a hook blocks the call: such a mock protects the machine.
-            self._unused.discard(tool)
+        if self.mocks.find(tool, self._owners.get(tool, "")):
+            self.mocks.note_use(tool)
 
     def allow(self, call: str, tool: str, arguments: Any, hub: Hub) -> None:
         """Note a call that no hook blocked, which runs now; emit its input if a hook changed it."""
@@ -117,7 +111,7 @@ class PiTools:
 
     async def run_mock(self, call: str, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the result of a mock, as pi expects it."""
-        outcome = await self.mocks[tool].run(arguments, None)
+        outcome = await self.mocks.by_name[tool].run(arguments, None)
         self._mocked[call] = outcome.is_error
         return {"content": outcome.content, "details": outcome.details}
 
@@ -125,7 +119,6 @@ class PiTools:
         self, call: str, tool: str, content: list[dict[str, Any]], hub: Hub, *, is_error: bool
     ) -> dict[str, Any] | None:
         """Note the end of a tool that ran; return the changes of its result."""
-        self._ran.add(call)
         if call in self._allowed:
             started, began = self._allowed[call]
             hub.emit_data(
@@ -157,14 +150,9 @@ class PiTools:
             hub.emit_data(ToolBlockedData(call, data.tool, reason, data.step))
 
     def unused_mocks(self) -> dict[str, str]:
-        """Return the mocks of tools that were never called, with the owner of the real tool."""
-        return {
-            name: Path(self._owners[name]).name
-            if name in self._owners and not self._mock_extensions
-            else ""
-            for name in self.mocks
-            if name in self._unused
-        }
+        """Return the mocks of tools that were never called, with the extension that won."""
+        owners = {name: Path(owner).name for name, owner in self._owners.items()}
+        return self.mocks.list_unused(owners)
 
 
 class PiRun:
