@@ -227,7 +227,7 @@ def _check_wrong_calls(evidence: ScenarioEvidence) -> str:
 
 
 def _check_denials(evidence: ScenarioEvidence) -> str:
-    ran = find_denied(evidence.run.events)
+    ran = find_denied(evidence.run.events.named(PERSON, TOOL_START))
     return f"ran {ran.get('tool')} after a person had denied it" if ran else ""
 
 

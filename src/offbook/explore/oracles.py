@@ -23,6 +23,7 @@ from offbook.trace.events import (
     CHANGE,
     ERROR,
     FAULT,
+    PERSON,
     REPLY,
     REQUEST,
     TOOL_CALL,
@@ -393,7 +394,8 @@ def _check_growth(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
 
 def _check_denials(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     """Yield the tools that ran with an input that a person had denied."""
-    if ran := find_denied(evidence.run.events):
+    events = evidence.run.events
+    if events.count(PERSON) and (ran := find_denied(events.named(PERSON, TOOL_START))):
         tool = str(ran.get("tool"))
         yield tool, f"{tool} ran with {ran.get('input')} after a person had denied it"
 

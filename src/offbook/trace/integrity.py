@@ -48,7 +48,7 @@ from offbook.trace.conversation_parts import (
     result_key,
     text_key,
 )
-from offbook.trace.events import PERSON, TOOL_START, UNSET, ConversationChange
+from offbook.trace.events import TOOL_START, UNSET, ConversationChange
 from offbook.trace.executions import same_result, to_result_content
 from offbook.trace.part_index import CallIndex, TextIndex, common_length
 from offbook.trace.shortened_results import is_shortened
@@ -58,9 +58,8 @@ if TYPE_CHECKING:
 
     from offbook.exchange.messages import AnyBlock, History
     from offbook.exchange.model import Conversation, Reply, Request, Tool
-    from offbook.trace.events import ChangeLevel, ToolResultData
+    from offbook.trace.events import ChangeLevel, Event, ToolResultData
     from offbook.trace.executions import Execution, ExecutionReader
-    from offbook.trace.query import Events
 
 SHOWN_LENGTH = 120  # of an expected or actual text in a message
 MIN_ANCHOR = 6  # characters: a shorter answer, such as "ok", does not identify a conversation
@@ -683,10 +682,13 @@ def compare_executions(reader: ExecutionReader) -> list[ConversationChange]:
     return changes
 
 
-def find_denied(events: Events) -> dict[str, Any]:
-    """Return the start of a tool that ran as a person had denied it; it is empty if none did."""
+def find_denied(events: Iterable[Event]) -> dict[str, Any]:
+    """Return the start of a tool that ran as a person had denied it; it is empty if none did.
+
+    The events are those of persons and of tools that started.
+    """
     denied: list[tuple[Any, Any]] = []
-    for event in events.named(PERSON, TOOL_START) if events.count(PERSON) else ():
+    for event in events:
         key = (event.data.get("tool"), event.data.get("input"))
         if event.event == TOOL_START:
             if key in denied:
