@@ -338,7 +338,8 @@ def replay(  # noqa: PLR0913 - one for each option
     from offbook.sources.cassette.replay import VERDICT_NAME, Cassette
     from offbook.trace.events import FileLine
 
-    require_some(command, "missing command to replay", hint=f"offbook replay {file} -- COMMAND")
+    if not command:
+        raise UsageError("missing command to replay", hint=f"offbook replay {file} -- COMMAND")
     passthrough = _open_other_model(script, upstream, live=live)
     forks = fork is not None or "model" not in parse_tracks(tracks)
     if forks != (passthrough is not None):
