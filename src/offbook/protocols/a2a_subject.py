@@ -166,17 +166,13 @@ class A2a(ServedAgent):
         """Yield the results of a JSON-RPC request."""
         self._requests += 1
         request = {"jsonrpc": "2.0", "id": self._requests, "method": method, "params": params}
-        expect = self.rules.expect
         headers = {"a2a_version": VERSION}
         async with aclosing(self.exchange("POST", self._endpoint, request, **headers)) as answers:
             async for each in answers:
                 answer = as_object(each)
-                expect(answer.get("jsonrpc") == "2.0", 'a message must have "jsonrpc": "2.0"')
-                expect(
-                    answer.get("id") == request["id"], "a response must have the id of its request"
-                )
-                one = ("result" in answer) != ("error" in answer)
-                expect(one, "a response must have a result or an error")
+                self.rules.check_message(answer)
+                own = answer.get("id") == request["id"]
+                self.rules.expect(own, "a response must have the id of its request")
                 if "error" in answer:
                     error = as_object(answer["error"])
                     reason, code = error.get("message"), error.get("code")

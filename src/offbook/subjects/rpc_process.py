@@ -78,6 +78,16 @@ class ProtocolRules:
         if not holds:
             self.broken.append(rule)
 
+    def check_message(self, fields: JsonObject) -> None:
+        """Hold a message against the rules of JSON-RPC."""
+        self.expect(fields.get("jsonrpc") == "2.0", 'a message must have "jsonrpc": "2.0"')
+        if "method" not in fields:
+            one = ("result" in fields) != ("error" in fields)
+            self.expect(one, "a response must have a result or an error")
+        if isinstance(error := fields.get("error"), dict):
+            code = cast("JsonObject", error).get("code")
+            self.expect(isinstance(code, int), "the code of an error must be an integer")
+
     def raise_broken(self, what: str, hint: str = "") -> None:
         """Raise an error with the rules that it broke since the last call, each once."""
         broken, self._raised = self.broken[self._raised :], len(self.broken)
@@ -203,18 +213,13 @@ class RpcProcess:
         if not isinstance(message, dict):
             self._rules.broken.append("a message must be an object")
             return
-        expect, fields = self._rules.expect, cast("JsonObject", message)
-        expect(fields.get("jsonrpc") == "2.0", 'a message must have "jsonrpc": "2.0"')
+        fields = cast("JsonObject", message)
+        self._rules.check_message(fields)
         if "method" not in fields:
-            one = ("result" in fields) != ("error" in fields)
-            expect(one, "a response must have a result or an error")
             # Without an id, it is the error of a message that could not be read.
             number = fields.get("id")
             known = number is None or self._peer.expects(number)
-            expect(known, f"a response to {number!r}, which is not an open request")
-            if isinstance(error := fields.get("error"), dict):
-                code = cast("JsonObject", error).get("code")
-                expect(isinstance(code, int), "the code of an error must be an integer")
+            self._rules.expect(known, f"a response to {number!r}, which is not an open request")
 
 
 def check_end(
