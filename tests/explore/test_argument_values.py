@@ -40,6 +40,10 @@ CHOICES: list[Schema] = [
     {"anyOf": [{"type": "integer"}, {"type": "null"}]},
     {"$ref": "#/$defs/Item"},
     {"allOf": [{"$ref": "#/$defs/Item"}]},
+    {"type": "object"},
+    {"type": "object", "additionalProperties": {"type": "integer"}},
+    {"type": "object", "required": ["id"]},
+    {"type": "object", "additionalProperties": False},
 ]
 LEAVES = st.sampled_from(CHOICES)
 
@@ -93,6 +97,14 @@ def test_invalid_arguments_break_the_schema():
         if arguments.get("it") != 7 or len(arguments) > 1:
             with pytest.raises(jsonschema.ValidationError):
                 jsonschema.validate(arguments, schema)
+
+
+def test_an_object_without_named_properties_has_keys_of_its_own():
+    labels = {"type": "object", "additionalProperties": {"enum": [3, 4]}}
+    made = [make(tool(labels), seed)["it"] for seed in range(40)]
+    assert {len(one) for one in made} == {1, 2}  # equal keys are one
+    assert {value for one in made for value in one.values()} == {3, 4}
+    assert len({key for one in made for key in one}) > 5
 
 
 def test_the_numbers_of_the_prompt_are_used():

@@ -408,10 +408,20 @@ class ArgumentValues:
                     self._value(item, root, draw, path, odd=odd, depth=depth + 1) for item in items
                 ]
             case "object":
-                required = set(schema.get("required", ()))
+                required, parts = set(schema.get("required", ())), properties_of(schema)
+                others = schema.get("additionalProperties", True)
+                if not parts and others is not False and depth < MAX_DEPTH:
+                    if odd and draw.happens(0.5):
+                        return {}
+                    # Keys of one's own: the names of files, labels or headers.
+                    count = draw.random.randint(1, 2)
+                    texts = [self._text({}, draw, path, odd=False) for _ in range(count)]
+                    item = others if isinstance(others, dict) else {"type": "string"}
+                    parts = dict.fromkeys(sorted(required) or filter(_is_text, texts), item)
+                    required = {*parts}
                 return {
                     name: self._value(item, root, draw, f"{path}.{name}", odd=odd, depth=depth + 1)
-                    for name, item in properties_of(schema).items()
+                    for name, item in parts.items()
                     if name in required or (depth < MAX_DEPTH and draw.happens(0.5))
                 }
             case "null":
@@ -589,6 +599,10 @@ class ArgumentValues:
         for keyword in sorted(set(schema) - KNOWN):
             self.notes.setdefault(f"{path}: {keyword}", "it is ignored, so values may break it")
         return schema
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)  # a place in a result is none
 
 
 def _learn_examples(schema: JSON) -> list[str]:
