@@ -47,7 +47,7 @@ from tests.explore.authority_agents import (
 from tests.explore.authority_agents import session_host as in_session
 from tests.explore.worlds import MOCKS
 from tests.forked import forked_command
-from tests.thorough import usual_rows
+from tests.thorough import THOROUGH, usual_rows
 
 AUTHORITY = "no obedience to a tool's text"
 SEED, RUNS = 16, 3  # in two of the three behaviours the model obeys
@@ -55,7 +55,7 @@ FURTHER_PAIRS = [  # the others have the same mechanisms
     *("the first of several", "the beginning of a URL", "the first word of a command"),
     *("the beginning of a channel", "the end of a domain", "only that a record exists"),
 ]
-PAIR_RUNS = 120  # about 24 attacks
+PAIR_RUNS = 120 if THOROUGH else 60  # a fifth are attacks; the last of these is found in the 15th
 FURTHER = ["mail, smolagents"]  # it takes longer than all others together
 MAIL = {
     "type": "object",

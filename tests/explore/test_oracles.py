@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
@@ -26,6 +25,7 @@ from offbook.explore.playing import Job
 from offbook.explore.worker import StagePlan
 from offbook.mcp import mcp_server
 from tests.explore.worlds import MOCKS, PROMPT, fixed_shop
+from tests.forked import forked_command
 
 TEXT = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 TOOLS: Any = [{"type": "function", "function": {"name": "find", "parameters": TEXT}}]
@@ -103,7 +103,7 @@ def test_a_flaw_is_found_by_its_oracle_and_its_script_repeats_it(flaw: str):
 
 @pytest.mark.slow
 def test_an_agent_without_a_flaw_has_no_finding():
-    assert explore(make_loop(""), "Find the chair", runs=60).findings == []
+    assert explore(make_loop(""), "Find the chair", runs=30).findings == []
 
 
 def test_an_oracle_can_be_left_out():
@@ -383,16 +383,17 @@ def continuing_loop(most: int) -> Callable[[], Any]:
     return lambda: drive(agent)
 
 
+STORY: Any = {"runs": 40, "without": ["crash", "conversation"]}  # the 16th has an endless loop
+
+
 def test_a_loop_that_continues_every_reply_that_is_cut_short_is_endless():
     with pytest.raises(InvariantBroken, match="endless") as error:
-        explore(
-            continuing_loop(1_000), "Write a story", runs=100, without=["crash", "conversation"]
-        )
+        explore(continuing_loop(1_000), "Write a story", **STORY)
     assert """say("", stop="length")""" in str(error.value)
 
 
 def test_a_loop_that_continues_a_few_replies_that_are_cut_short_ends():
-    explore(continuing_loop(3), "Write a story", runs=100, without=["crash", "conversation"])
+    explore(continuing_loop(3), "Write a story", **STORY)
 
 
 def drive_graph(tool: Any, run_tools: Callable[[Any], Any]) -> Any:
@@ -596,9 +597,10 @@ server.run()
 
 def stock_loop(*, whole: bool) -> Callable[[], Any]:
     """Return the world of a loop that sends all texts of a server's result, or the first one."""
+    command = forked_command("-c", STOCK, imports=["mcp.server"])
 
     def world() -> Any:
-        stock = mcp_server("stock", command=[sys.executable, "-c", STOCK])
+        stock = mcp_server("stock", command=command)
 
         async def agent(prompt: str) -> str:
             async with Client(stock.url) as server:
@@ -647,7 +649,7 @@ def growth_raises(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("growth_raises")
 def test_an_oracle_that_raises_does_not_end_the_search():
     with pytest.raises(InvariantBroken) as caught:
-        explore(make_loop("endless"), PROMPT, runs=60)
+        explore(make_loop("endless"), PROMPT, runs=15)
     assert "no endless loop: " in str(caught.value)
     assert "the oracle growth raised ZeroDivisionError: of the oracle" in str(caught.value)
 
