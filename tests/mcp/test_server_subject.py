@@ -16,6 +16,7 @@ from offbook.errors import CheckFailed, DeadlineExceeded, RunError, UsageError
 from offbook.explore import explore, replay
 from offbook.mcp import McpServer, mcp_server
 from offbook.protocols import A2a
+from offbook.subjects.rpc_process import ProtocolRules
 from offbook.testing import SubjectConformance
 from offbook.types import Subject
 
@@ -178,6 +179,16 @@ def test_a_rule_that_was_checked_is_a_verdict():
         rehearsal.dispose()
         verdicts = [v for v in rehearsal.events.verdicts if v.check == "MCP protocol"]
     assert [(verdict.status, verdict.actual) for verdict in verdicts] == [("pass", 4)]
+
+
+def test_a_rule_that_ended_a_prompt_is_raised_once_and_stays_in_the_verdict():
+    rules = ProtocolRules()
+    rules.expect(holds=False, rule="an id must be a text")
+    with pytest.raises(CheckFailed, match="the server fails: an id must be a text"):
+        rules.raise_broken("the server fails")
+    rules.raise_broken("the server fails")
+    verdict = rules.verdict("MCP")
+    assert (verdict.status, verdict.message) == ("fail", "an id must be a text")
 
 
 BROKEN = {
