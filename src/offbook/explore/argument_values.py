@@ -457,6 +457,7 @@ class ArgumentValues:
         if isinstance(text, Place):
             return text
         shortest = schema.get("minLength", 0)
+        text = text or "a" * shortest
         text *= shortest // len(text) + 1 if len(text) < shortest else 1
         return text if longest is None else text[:longest]
 
