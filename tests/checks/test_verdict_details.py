@@ -552,6 +552,12 @@ def test_a_value_on_one_line_has_at_most_seventy_nine_characters(length: int, sh
     assert render_value("x" * length) == shown
 
 
+def test_a_mismatch_with_half_a_character_is_shown():
+    mismatch = Mismatch("note", {"text": "half \ud83d"}, "whole")
+    assert str(mismatch) == r'note: expected {"text": "half \ud83d"}, got "whole"'
+    assert r'"half \ud83d"' in describe_mismatch(mismatch)
+
+
 @pytest.mark.parametrize("before, cut", [(39, False), (40, True)])
 def test_a_long_text_is_shown_from_shortly_before_the_difference(before: int, *, cut: bool):
     line = describe_mismatch(Mismatch("", "x" * before + "a", "x" * before + "b"))

@@ -118,7 +118,12 @@ def contains(
 def render_value(value: object, max_length: int | None = 79) -> str:
     """Return a value as JSON on one line, shortened to the given length."""
     plain = isinstance(value, Note)
-    text = value if plain else msgspec.json.encode(value, enc_hook=repr).decode()
+    try:
+        text = value if plain else msgspec.json.encode(value, enc_hook=repr).decode()
+    except UnicodeEncodeError:  # half a character
+        from offbook.exchange.messages import to_json
+
+        text = to_json(value).decode()
     if max_length is None or len(text) <= max_length:
         return text
     return f"{outgoing(text)[:max_length]}…"
