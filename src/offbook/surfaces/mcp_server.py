@@ -85,10 +85,11 @@ class OffbookServer:
 def _server_tools() -> dict[str, ServerTool]:
     tools: dict[str, ServerTool] = {}
     for name, tool in all_tools().items():
-        more = tool.describe()
-        del more["name"]
-        described = more.pop("description"), more.pop("inputSchema")
-        tools[name] = ServerTool(tool.call, *described, more)
+        described = tool.describe()
+        own = {"name", "description", "inputSchema"}
+        more = {key: value for key, value in described.items() if key not in own}
+        schema = described["inputSchema"]
+        tools[name] = ServerTool(tool.call, described["description"], schema, more)
     return tools
 
 
