@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from inspect import Parameter, getdoc, isawaitable, iscoroutinefunction, signature
+from inspect import Parameter, getdoc, isawaitable, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
@@ -350,12 +350,9 @@ async def _run_tool(tool: ServerTool, arguments: JsonObject, context: ToolContex
     if callable(value):
         parameters = signature(value).parameters
         given = {**arguments, CONTEXT: context} if CONTEXT in parameters else arguments
-        if iscoroutinefunction(value):
-            value = await value(**given)
-        else:
-            # In a thread: it may block, and this loop serves the model as well.
-            value = await asyncio.to_thread(value, **given)
-            value = await value if isawaitable(value) else value
+        # In a thread: it may block, and this loop serves the model as well.
+        value = await asyncio.to_thread(value, **given)
+        value = await value if isawaitable(value) else value
     if isinstance(value, Exception):
         return error_outcome(describe_exception(value))
     if isinstance(value, ToolOutcome):
