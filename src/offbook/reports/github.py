@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast
 
-from offbook.reports.report import Case, Suite, join_suites
+from offbook.reports.report import Case, Suite, encodable, join_suites
 from offbook.secrets import excerpt, outgoing
 
 if TYPE_CHECKING:
@@ -125,27 +125,26 @@ def _in_repository(file: str) -> str:
 
 
 def _percent_encode(text: str) -> str:
-    encodable = text.encode("utf-8", "replace").decode()
     # Other characters that some program takes for a line break are shown as a space.
     return _BREAKS.sub(
         lambda found: "".join({"\n": "%0A", "\r": "%0D"}.get(char, " ") for char in found[0]),
-        encodable.replace("%", "%25"),
+        encodable(text).replace("%", "%25"),
     )
 
 
 def escape_markdown(text: str) -> str:
     """Return a text as one line of Markdown in which no character is markup."""
-    line = _BREAKS.sub(" ", text.encode("utf-8", "replace").decode()).strip()
+    line = _BREAKS.sub(" ", encodable(text)).strip()
     # A character reference is never syntax, also not in a table.
     return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", line)
 
 
 def fence(text: str) -> str:
     """Return a text as a code block that it cannot end."""
-    encodable = excerpt(text, MAX_DETAIL).encode("utf-8", "replace").decode().replace("\r", "")
-    longest = max((len(run) for run in re.findall("`+", encodable)), default=0)
+    shown = encodable(excerpt(text, MAX_DETAIL)).replace("\r", "")
+    longest = max((len(run) for run in re.findall("`+", shown)), default=0)
     marks = "`" * max(3, longest + 1)
-    return f"{marks}text\n{encodable}\n{marks}"
+    return f"{marks}text\n{shown}\n{marks}"
 
 
 def write_step_summary(markdown: str) -> bool:

@@ -214,7 +214,7 @@ def collect_suite(
         tuple(cases),
         min(stamps, default=0),
         max(stamps, default=0),
-        trace.encode("utf-8", "replace").decode(),  # a path can contain invalid UTF-8
+        encodable(trace),  # a path can contain invalid UTF-8
         _read_changes(kept),
     )
 
@@ -236,6 +236,11 @@ def portable_name(text: str) -> str:
     name = UNREPRESENTABLE.sub("", LINE_BREAKS.sub(" ", text)).strip()
     # A brace at the end of a line opens a subtest in TAP.
     return f"{name}…" if name.endswith("{") else name
+
+
+def encodable(text: str) -> str:
+    """Return the text without lone surrogates, which UTF-8 cannot encode."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def render_value(value: object) -> str:
@@ -428,7 +433,7 @@ class CtrfReport:
     def render(self, *suites: Suite) -> str:
         """Return the JSON document."""
         total = join_suites(suites)
-        changes = [_encodable(change.text) for change in total.changes]
+        changes = [encodable(change.text) for change in total.changes]
         report = {
             "reportFormat": "CTRF",
             "specVersion": "0.0.0",
@@ -456,23 +461,23 @@ class CtrfReport:
 
 def _render_ctrf_case(case: Case, suite: Suite) -> dict[str, Any]:
     test: dict[str, Any] = {
-        "name": _encodable(case.name),
+        "name": encodable(case.name),
         "status": CTRF_STATUSES[case.status],
         "duration": case.millis,
-        "suite": [_encodable(suite.name)],
+        "suite": [encodable(suite.name)],
     }
     if case.failed:
-        test["message"] = _encodable(case.message or case.detail)
+        test["message"] = encodable(case.message or case.detail)
         # In CTRF, `trace` is the stack trace of a failure.
-        test["trace"] = _encodable(case.detail)
+        test["trace"] = encodable(case.detail)
         test["rawStatus"] = case.kind or case.status
     if case.status == "skipped" and case.message:
-        test["message"] = _encodable(case.message)
+        test["message"] = encodable(case.message)
     if case.history:
         test["flaky"] = case.flaky
         test["retries"] = len(case.history)
         test["retryAttempts"] = [
-            {"attempt": one.attempt, "status": "failed", "message": _encodable(one.error)}
+            {"attempt": one.attempt, "status": "failed", "message": encodable(one.error)}
             for one in case.history
         ]
     if suite.trace:
@@ -480,8 +485,3 @@ def _render_ctrf_case(case: Case, suite: Suite) -> dict[str, Any]:
             {"name": "trace", "contentType": "application/jsonl", "path": suite.trace}
         ]
     return test
-
-
-def _encodable(text: str) -> str:
-    """Return the text without lone surrogates, which UTF-8 cannot encode."""
-    return text.encode("utf-8", "replace").decode()
