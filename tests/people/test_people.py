@@ -18,6 +18,7 @@ from pydantic_ai.exceptions import CallDeferred
 
 from offbook import Cassette, Playbook, Recording, call, drive, say, session, when
 from offbook.errors import CheckFailed, PlaybookError, ScriptMismatch, UsageError
+from offbook.exchange.people import PersonQuestion
 from offbook.mcp import McpServer
 from offbook.people import allow, deny, person
 from offbook.sources.cassette import load_cassette, write_test
@@ -138,6 +139,11 @@ def test_a_person_gives_the_result_of_a_deferred_tool():
     with drive(agent) as rehearsal:
         run = rehearsal.run(when("Pay", [PAY, person("pay", "paid in cash"), say("Done.")]))
     assert run.results("pay")[0].text == "paid in cash"
+
+
+def test_a_question_about_half_a_character_is_shown():
+    question = PersonQuestion(tool="pay", input={"note": "half \ud83d"})
+    assert str(question) == r'pay({"note": "half \ud83d"})'
 
 
 def test_a_person_answers_a_question_with_a_text():

@@ -33,7 +33,9 @@ class PersonQuestion(msgspec.Struct, frozen=True, omit_defaults=True):
     def __str__(self) -> str:
         if not self.tool:
             return repr(self.text)
-        return f"{self.tool}({msgspec.json.encode(self.input, enc_hook=repr).decode()})"
+        from offbook.exchange.messages import to_json  # late: few runs ask a person
+
+        return f"{self.tool}({to_json(self.input).decode()})"
 
 
 class Allow(msgspec.Struct, frozen=True):
