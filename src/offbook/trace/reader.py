@@ -349,7 +349,7 @@ def convert_line(raw: bytes, last: int = 0) -> Event | None:
             return None
         seq = loose.seq if isinstance(loose.seq, int) else 0
         data, context = _to_object(loose.data), _to_object(loose.context)
-        event_id, parent = _to_text(loose.id), _to_text(loose.parent)
+        event_id, parent = payload_text(loose.id), payload_text(loose.parent)
         return unnest_terminal_event(Event(ts, loose.event, data, seq, event_id, context, parent))
     try:
         row = _decode_object(raw)
@@ -377,12 +377,6 @@ def _to_object(value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return cast("dict[str, Any]", value)
     return {} if value is None else {"value": value}
-
-
-def _to_text(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _summary_cost(data: dict[str, Any]) -> dict[str, Any]:

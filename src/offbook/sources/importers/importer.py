@@ -27,6 +27,7 @@ from offbook.sources.mocks.mock_recording import (
     render_reply_line,
     write_mock_file,
 )
+from offbook.trace.agent_output import payload_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -144,9 +145,7 @@ def as_items(value: Any) -> list[dict[str, Any]]:
 
 def as_text(value: Any) -> str:
     """Return a text, or another value as JSON."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return payload_text(value)
 
 
 def as_object(value: Any) -> dict[str, Any]:
