@@ -193,6 +193,13 @@ def test_a_trace_grows_linearly(tmp_path: Path):
     assert second == pytest.approx(2 * first, rel=0.05)
 
 
+def test_half_a_character_in_a_system_prompt_is_recorded(tmp_path: Path):
+    recorded = Recorded(tmp_path / "t.jsonl", Echo())
+    events = recorded.ask(Request(History([user("hi")]), system="half \ud83d"))
+    recorded.close()
+    assert events[0].data["system"] == r"half \ud83d"
+
+
 def test_a_request_has_only_the_new_messages_and_the_head_once(tmp_path: Path):
     recorded = Recorded(tmp_path / "t.jsonl", Echo())
     history = History([user("one")])

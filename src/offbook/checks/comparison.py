@@ -24,6 +24,7 @@ import msgspec
 
 from offbook.checks.context import TotalCost
 from offbook.errors import FormatError, UsageError, counted
+from offbook.exchange.messages import to_sorted_json
 from offbook.exchange.model import Usage
 from offbook.files import require_file
 from offbook.options import require_some
@@ -465,8 +466,6 @@ _IDS = re.compile(ANY_ID)
 _FOLDERS = re.compile(TMP)
 _DURATIONS = re.compile(BUILTIN["$DURATION"][0][0])
 
-encode_sorted = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
-
 
 class ComparableEvent(NamedTuple):
     """An event, its content without volatile values, and the ids that were in it, in order.
@@ -484,7 +483,7 @@ class ComparableEvent(NamedTuple):
     @property
     def key(self) -> bytes:
         """The content as bytes: equal for events that do not differ."""
-        return self.event.event.encode() + encode_sorted(self.content)
+        return self.event.event.encode() + to_sorted_json(self.content)
 
 
 def comparable_events(
@@ -771,4 +770,4 @@ def _title(event: Event, content: Mapping[str, Any]) -> str:
 
 
 def _quote(value: Any) -> str:
-    return encode_sorted(value).decode("utf-8", "replace")
+    return to_sorted_json(value).decode()

@@ -30,6 +30,7 @@ from offbook.exchange.messages import (
     ToolResult,
     extend_digest,
     find_calls,
+    to_sorted_json,
 )
 from offbook.exchange.model import REFUSED_CALLS, Conversation, Reply, Request, Tool, Usage
 from offbook.trace.events import (
@@ -55,7 +56,6 @@ MAX_CALLS = 10_000  # whose ids are known to be those of the model
 MAX_DIGESTS = 8_192  # beginnings that a later request can continue without repeating them
 MAX_KEPT = 1024  # compared replies and results
 MAX_UNREAD = 512  # digests, and first requests, that are added before they are read
-_encode = msgspec.json.Encoder(order="sorted", enc_hook=repr).encode
 
 
 class RequestData(EventData, frozen=True):
@@ -328,7 +328,7 @@ class TracedSource:
         last, digest = self._last_head
         # equal, not identical: a head that came over a wire is decoded for each request
         if head != last:
-            digest = blake2b(_encode(head), digest_size=8).hexdigest()
+            digest = blake2b(to_sorted_json(head), digest_size=8).hexdigest()
             self._last_head = (head, digest)
         if digest in self._emitted_heads:
             return digest, ()

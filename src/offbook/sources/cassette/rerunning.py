@@ -29,7 +29,7 @@ from offbook.errors import (
     ScriptExhausted,
     UsageError,
 )
-from offbook.exchange.messages import ToolCall
+from offbook.exchange.messages import ToolCall, to_sorted_json
 from offbook.files import require_new
 from offbook.sources.cassette.format import collapse_whitespace, number_call_ids
 from offbook.sources.cassette.recording import Recording
@@ -255,8 +255,7 @@ def _note(results: Results, messages: Iterable[Message]) -> None:
 def _latest_results(messages: list[Message]) -> Iterator[tuple[str, str]]:
     calls: dict[str, str] = {}
     for call in (call for message in messages for call in message.calls):
-        arguments = msgspec.json.encode(call.arguments, order="sorted", enc_hook=repr).decode()
-        calls[call.id] = f"{call.name} {arguments}"
+        calls[call.id] = f"{call.name} {to_sorted_json(call.arguments).decode()}"
     start = max((n for n, m in enumerate(messages) if m.role == "assistant"), default=-1)
     for result in (result for message in messages[start + 1 :] for result in message.results):
         name = calls.get(result.call_id, result.name or result.call_id)
