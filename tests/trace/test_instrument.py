@@ -117,7 +117,7 @@ def request_lists(draw: st.DrawFn) -> list[Request]:
     return requests
 
 
-@settings(max_examples=40)  # each writes a file
+@settings(max_examples=min(40, settings().max_examples))  # each writes a file
 @given(request_lists(), st.sampled_from([1, 1024]))
 def test_every_request_is_rebuilt(
     tmp_path_factory: pytest.TempPathFactory, requests: list[Request], remembered: int
