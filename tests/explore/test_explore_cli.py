@@ -239,7 +239,7 @@ def test_a_saved_test_does_not_depend_on_the_folder_where_it_is_started(
 def test_a_command_that_hangs_is_found_within_the_deadline(folder: Path):
     (folder / "agent.py").write_text(AGENT.replace("str(100 / by)", "by or Event().wait()"))
     command = forked_command("agent.py", "{prompt}")
-    outcome = run(folder, "Divide 100", "--runs", "15", "--deadline", "5", "--", *command)
+    outcome = run(folder, "Divide 100", "--runs", "6", "--deadline", "5", "--", *command)
     assert "no hang: the agent did not end within 5 s" in outcome.stdout
 
 
