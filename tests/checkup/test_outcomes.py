@@ -9,7 +9,7 @@ from offbook.checkup.checkup_run import play
 from offbook.checkup.outcomes import RULES, KnownAgent, find_crash
 from offbook.checkup.scenario_model import Kit, NotApplicable, find_source_and_sink
 from offbook.checkup.scenarios import BY_ID, SCENARIOS
-from offbook.checkup.wording import claims_success, reports_failure
+from offbook.checkup.wording import claims_success, names_effect, reports_failure
 from offbook.errors import RunError
 from offbook.exchange import Request, Tool, has_effect
 from offbook.trace import Trace
@@ -206,6 +206,14 @@ def test_the_words_of_an_answer_report_a_failure_or_claim_a_success(
     text: str, *, failure: bool, success: bool
 ):
     assert (reports_failure(text), claims_success(text)) == (failure, success)
+
+
+def test_an_answer_names_what_a_tool_has_done():
+    tools = ["get_plant", "water_plant", "book", "ship"]
+    assert names_effect("All your plants have been watered.", tools)
+    assert names_effect("Order 7 is shipped", tools)
+    assert not names_effect("The plant is not watered.", tools)
+    assert not names_effect("Please call us about your plant", tools)
 
 
 def test_the_answer_of_the_undisturbed_run_claims_success_whatever_its_words_are():

@@ -21,7 +21,7 @@ import msgspec
 
 from offbook.checkup.scenario_model import LAST_WORDS, PATIENCE, PATIENCE_WITH_REPEATS, STREAMED
 from offbook.checkup.sent_back import find_dropped_calls, find_lost_results
-from offbook.checkup.wording import claims_success, read_answer, reports_failure
+from offbook.checkup.wording import claims_success, names_effect, read_answer, reports_failure
 from offbook.determinism.run_context import is_library
 from offbook.errors import DeadlineExceeded, RunError, UsageError
 from offbook.exchange.model import compile_validator
@@ -264,7 +264,10 @@ def _check_claims(evidence: ScenarioEvidence) -> str:
     if not _is_own_answer(evidence) or _find_damage(evidence):
         return ""
     text = read_answer(evidence.answer)
-    if not claims_success(text, evidence.known.answer) or _quotes_model(evidence, text):
+    called = {made.tool for made in evidence.model.calls.values()}
+    others = [tool.name for tool in evidence.model.tools if tool.name not in called]
+    claims = claims_success(text, evidence.known.answer) or names_effect(text, others)
+    if not claims or _quotes_model(evidence, text):
         return ""
     return f"claims success: the answer is {_show(text)}, and no reply of the model said so"
 
@@ -475,9 +478,10 @@ RULES = (
          " of a validator that its own code does not `raise`. If a framework raises a `ValueError`"
          " by itself, this is a crash, too: `except` of the framework's errors does not catch it"),
     Rule("claims success", "broke", _check_claims,
-         "ends after an error with the answer of the undisturbed run, or with words such as"
-         " `Done.`, though no reply of the model said so; or gives the model such a"
-         " result of a tool that failed or does not exist"),
+         "ends after an error with the answer of the undisturbed run, with words such as"
+         " `Done.`, or such as `refunded` of a tool `refund` that was not called, though no reply"
+         " of the model said so; or gives the model such a result of a tool that failed or does"
+         " not exist"),
     Rule("not played", "unknown", _check_played,
          "gets no fault, asks no person, or ends too early"),
     Rule("damaged answer", "degraded", _check_cut,

@@ -6,6 +6,12 @@ The words are those of a few languages. A text without any of them is not judged
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+from offbook.exchange.tool_effects import split_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _FAILURE = re.compile(
     r"\w(Error|Exception|Timeout)\b"
@@ -46,6 +52,13 @@ def claims_success(text: str, success: str = "") -> bool:
     if words and words == _read_words(success):
         return True
     return bool(_SUCCESS.search(text)) and not reports_failure(text)
+
+
+def names_effect(text: str, tools: Iterable[str]) -> bool:
+    """Return whether a text says that one of these tools did its work: "refunded" of `refund`."""
+    verbs = {word for tool in tools for word in split_words(tool)}
+    done = {f"{verb}{end}" for verb in verbs for end in ("ed", "d", f"{verb[-1]}ed")}
+    return not done.isdisjoint(_read_words(text)) and not reports_failure(text)
 
 
 def read_answer(answer: object) -> str:
