@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
 
-from offbook.checkup.checkup_run import run_checkup
+from offbook.checkup.checkup_run import open_target, run_checkup
 from offbook.checkup.scenarios import select
 from offbook.errors import UsageError
 from offbook.trace import Trace
@@ -103,6 +104,47 @@ def test_an_agent_that_never_ends_its_requests_broke_by_an_endless_loop(tmp_path
     found = check(agent, "provider/401", folder=tmp_path, deadline=DEADLINE)["provider/401"]
     assert (found.outcome, found.rule) == ("broke", "endless loop")
     assert "requests within" in found.reason
+
+
+def test_an_answer_that_claims_the_work_of_a_tool_that_was_not_called_broke(tmp_path: Path):
+    def ask(messages: list[Any]) -> Any:
+        tools = [{"type": "function", "function": {"name": n}} for n in ("get_order", "refund")]
+        body = {"model": "m", "messages": messages, "tools": tools}
+        sent = httpx.post("https://api.openai.com/v1/chat/completions", json=body)
+        return sent.json()["choices"][0]["message"] if sent.is_success else None
+
+    def agent(prompt: str) -> str:
+        messages: list[Any] = [{"role": "user", "content": prompt}]
+        while (message := ask(messages)) and message.get("tool_calls"):
+            messages.append(message)
+            ids = [call["id"] for call in message["tool_calls"]]
+            messages += [{"role": "tool", "tool_call_id": i, "content": "order 7"} for i in ids]
+        return message["content"] if message else "Your order was refunded."
+
+    name = "context/too-long-after-tool"
+    found = check(agent, name, folder=tmp_path)[name]
+    assert (found.outcome, found.rule) == ("broke", "claims success")
+
+
+def test_a_function_that_makes_the_agent_needs_no_key(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+
+    def make() -> Any:
+        return Agent("loops") if openai.OpenAI().api_key else None
+
+    open_target(make, {}).dispose(failed=True)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such signals")
+def test_a_signal_that_is_ignored_cancels_no_command(folder: Path):
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        options = ("--only", "cancellation/sigint", "--only", "baseline/answer", "--json")
+        outcome = run(folder, "Hi", *options, "--", sys.executable, "shop.py", "{prompt}")
+    finally:
+        signal.signal(signal.SIGINT, ignored)
+    row = json.loads(outcome.stdout)["scenarios"][-1]
+    assert (row["outcome"], row["rule"]) == ("unknown", "not applicable")
 
 
 def test_an_agent_that_ends_its_process_broke(tmp_path: Path):

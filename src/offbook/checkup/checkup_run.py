@@ -180,8 +180,9 @@ def open_target(target: object, mocks: dict[str, Any]) -> Rehearsal:
     made: Any = target
     if isfunction(target) and find_prompt_keyword(target) is None:
         from offbook.determinism.network_guard import block_network
+        from offbook.runs.wiring import set_missing_keys
 
-        with block_network():
+        with block_network(), set_missing_keys():
             try:
                 made = cast("Callable[[], object]", target)()
             except Exception as error:
