@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from offbook.determinism.faults import INSTRUCTION
 from offbook.errors import UsageError, require_known
 from offbook.exchange.dialects.provider_responses import is_json
 from offbook.exchange.messages import RAW_ARGUMENTS, AnyBlock, Text, find_calls, join_text
@@ -109,6 +110,8 @@ def _check_conversation(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
             continue
         if change.what == "text" and change.expected == "nothing" and _said_itself(events, event):
             continue
+        if change.what == "result" and _has_instruction(evidence.run, change):
+            continue
         yield change.what, change.text
     yield from _find_forgotten(evidence)
     yield from _find_changed_results(evidence)
@@ -116,6 +119,19 @@ def _check_conversation(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
         sent = {r.tool_call_id: r.text for r in evidence.run.events.tool_results}
         if len(sent) > 1:
             yield from evidence.plain.find_exchanged(_list_calls(evidence.run), sent)
+
+
+def _has_instruction(run: Run, change: ConversationChange) -> bool:
+    """Return whether a changed result has the instruction of the search.
+
+    The search writes it into the tables of the agent, of which the conversation may have rows.
+    """
+    return any(
+        INSTRUCTION in result.text
+        for event, request in zip(run.events.named(REQUEST), run.requests, strict=False)
+        if event.data.get("exchange") == change.exchange
+        for result in request.messages[change.message - 1].results
+    )
 
 
 def _said_itself(events: Events, event: Event) -> bool:
