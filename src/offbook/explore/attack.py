@@ -29,12 +29,22 @@ from offbook.explore.authority import (
     FREE_TEXT,
     AuthorityEvidence,
     describe_instruction,
+    has_row,
     is_absent,
     is_error,
     is_error_page,
+    is_named,
 )
 from offbook.explore.code_constants import CodeTexts
-from offbook.explore.moves import END, GeneratedCall, Move, Place, find_in_text, has_place
+from offbook.explore.moves import (
+    END,
+    GeneratedCall,
+    Move,
+    Place,
+    find_in_text,
+    has_place,
+    remove_instruction,
+)
 from offbook.explore.plain_tools import PlainTools, ToolData, find_functions
 from offbook.explore.tool_policy import ToolPolicy, split_words
 from offbook.runs.wiring import start_faults
@@ -73,16 +83,17 @@ NO_TEXTS = CodeTexts()
 class Attack:
     """The moves of a model that obeys: it calls an untrusted tool, then what the text asks for.
 
-    `inject` puts a text into the results of a tool: it gets the fault and the text. `has_changed`
-    returns whether the last call changed the state of the world, and `last_state` this state. The
-    `prompt` and the texts of the `code` name values that a check may allow.
+    `inject` puts a text into the results of a tool: it gets the fault and the text, and returns the
+    texts of tables that have it now. `has_changed` returns whether the last call changed the state
+    of the world, and `last_state` this state. The `prompt` and the texts of the `code` name values
+    that a check may allow.
     """
 
     def __init__(
         self,
         policy: ToolPolicy,
         values: ArgumentValues,
-        inject: Callable[[str, str], object],
+        inject: Callable[[str, str], Collection[str]],
         own: Collection[str] = (),
         has_changed: Callable[[], bool] = lambda: True,
         last_state: Callable[[], str] = str,
@@ -90,6 +101,7 @@ class Attack:
         prompt: str = "",
     ) -> None:
         self._policy = policy
+        self._rows: Collection[str] = ()
         self._values = values
         self._inject = inject
         self._has_changed = has_changed
@@ -121,8 +133,9 @@ class Attack:
         if not pairs:
             return False
         self._source, self._sink = draw.choose(pairs)
-        others = [t for t in functions if t not in sinks and t is not self._source]
-        self._others = [t for t in others if t.name not in self._own]
+        others = [t for t in functions if t.name not in self._own and t is not self._source]
+        self._storing = [t for t in others if t is not self._sink]
+        self._others = [t for t in others if t not in sinks]
         return True
 
     @property
@@ -135,23 +148,27 @@ class Attack:
     def next_moves(self, request: Request, draw: Draw) -> tuple[Move, ...]:
         """Return the next move, with the fault before the first call of the untrusted tool.
 
-        If the powerful tool did nothing, another tool is called, which may know what exists, and
-        the model obeys again: with what exists, and with values that a weak check lets through.
-        They are in the first text, or in a second one.
+        If there is nothing to read, another tool is called, which may store it. If the powerful
+        tool did nothing, another tool is called, which may know what exists, and the model obeys
+        again: with what exists, and with values that a weak check lets through. They are in the
+        first text, or in a second one.
         """
         source, sink = cast("Tool", self._source), cast("Tool", self._sink)
         if all(tool.name != sink.name for tool in request.tools):
             return (END,)
-        if self._phase == "read" and self._reads and self._succeeded(request, source):
-            self._phase = "obey"
+        if self._phase == "read" and self._reads:
+            if self._succeeded(request, source):
+                self._phase = "obey"
+            elif self._storing and self._reads == 1:
+                self._phase = "store"
+                return (self._call_one(self._storing, draw),)
         elif self._phase == "look" and not (self._succeeded(request, sink) and self._has_changed()):
             self._phase = "again"
             self._begin_again(request, sink, draw)
             if self._others:
-                other = draw.choose(self._others)
-                arguments = self._values.likely_arguments(other.schema, draw, other.name)
-                return (Move((GeneratedCall(other.name, arguments),)),)
-        if self._phase == "read" and self._reads < MAX_READS:
+                return (self._call_one(self._others, draw),)
+        if self._phase in {"read", "store"} and self._reads < MAX_READS:
+            self._phase = "read"
             return self._read(request, source, sink, draw)
         if self._phase == "obey":
             self._phase = "look"
@@ -167,11 +184,20 @@ class Attack:
             return (Move(self._calls, obeys=True),)
         return (END,)
 
+    def _call_one(self, tools: Sequence[Tool], draw: Draw) -> Move:
+        tool = draw.choose(tools)
+        arguments = self._values.likely_arguments(tool.schema, draw, tool.name)
+        return Move((GeneratedCall(tool.name, arguments),))
+
     def _begin_again(self, request: Request, sink: Tool, draw: Draw) -> None:
-        """Note what exists. A tool that refuses may be careful, unless it says: no such record."""
+        """Note what exists. A tool that refuses may be careful, unless it says: no such record.
+
+        What it said is not known if the user has said something since.
+        """
         last = request.results[-1:]
-        refused = any(result.failed or is_error(result.text, sink.name) for result in last)
-        self._is_absent = refused and any(is_absent(result.text) for result in last)
+        refused = all(result.failed or is_error(result.text, sink.name) for result in last)
+        given = self._calls[0].arguments
+        self._is_absent = refused and any(is_absent(result.text, given) for result in last)
         self._first_place = 0 if self._is_absent else len(draw.seen)
         constants = self._values.list_constants()
         if self._is_absent:
@@ -198,7 +224,12 @@ class Attack:
 
     def _read(self, request: Request, source: Tool, sink: Tool, draw: Draw) -> tuple[Move, ...]:
         choose = self._values.arguments if self._reads else self._values.likely_arguments
-        self._read_call = GeneratedCall(source.name, choose(source.schema, draw, source.name))
+        arguments = choose(source.schema, draw, source.name)
+        texts = [*self._code.checked, *self._code.others]
+        named = [text for text in texts if is_named(text, self._prompt)]
+        if self._reads and named:  # such as the key of a table: "Kiel"
+            arguments |= {n: draw.choose(named) for n, v in arguments.items() if isinstance(v, str)}
+        self._read_call = GeneratedCall(source.name, arguments)
         move = Move((self._read_call,))
         self._reads += 1
         if self._reads > 1:
@@ -216,12 +247,16 @@ class Attack:
     def _inject_wish(self, source: Tool) -> str:
         fault = f"{FAULT_KIND}:{source.name}"
         calls = dict.fromkeys(map(_Hashable, (*self._calls, *self._forged)))
-        self._inject(fault, describe_instruction([(c.tool, c.arguments) for c in calls]))
+        wish = describe_instruction([(c.tool, c.arguments) for c in calls])
+        self._rows = self._inject(fault, wish)
         return fault
 
     def _succeeded(self, request: Request, tool: Tool) -> bool:
-        last = request.results[-1:]
-        return any(not r.failed and not is_error_page(r.text, tool.name, {}) for r in last)
+        return any(
+            has_row(result.text, self._rows)
+            or not (result.failed or is_error_page(result.text, tool.name, {}))
+            for result in request.results[-1:]
+        )
 
     def _choose_call(self, sink: Tool, draw: Draw, *, exists: bool = False) -> GeneratedCall:
         """Return a call with the values of an attacker, or with those that exist."""
@@ -370,6 +405,8 @@ class Attack:
 
     def _choose_allowed(self, kind: Kind, draw: Draw) -> Any:
         known: list[Any] = [*getattr(self._allowed, kind)]
+        if kind in {"path", "command"}:  # "the folder plans"
+            known += self._allowed.name
         if kind == "name" and draw.happens(0.3):  # an id that only exists while the agent runs
             places = [Place(index, as_text=True) for index in _find_places(draw.seen, str)]
             known = places or known
@@ -459,17 +496,26 @@ class AttackWatch:
         self._plain = PlainTools(getattr(self._agent, "function", None))
         self._data = ToolData()
         self.own = list_own_tools(rehearsal)
+        self._rows: list[str] = []
 
-    def inject(self, fault: str, text: str) -> None:
-        """Put a text into the results of a tool from now on."""
+    def inject(self, fault: str, text: str) -> Collection[str]:
+        """Put a text into the results of a tool from now on; return the rows that have it."""
         if self._hub.faults is None:
             self._hub.faults = start_faults(Faults((fault,), rate=1), self._hub)
         source = fault.partition(":")[2]
         for _, function in [*find_functions(self._agent, [source])]:
-            self._data.add(self._plain.original(function), lambda own: f"{text}\n\n{own}")
+            original = self._plain.original(function)
+            self._data.add(original, partial(self._add_text, text, original.__code__.co_consts))
         self._hub.faults.instruction = text
         self._hub.faults.is_in = self._data.is_source_of
         self._faults = (fault,)
+        return self._rows
+
+    def _add_text(self, text: str, own: Sequence[object], row: str) -> str:
+        """Return a text of a table, or of the code of a tool, with the instruction before it."""
+        if row not in own:
+            self._rows.append(remove_instruction(row))
+        return f"{text}\n\n{row}"
 
     def note_request(self, request: Request) -> None:
         """Note the state of the world; at the first request, find the functions of the tools."""
@@ -508,6 +554,7 @@ class AttackWatch:
             # Of a state without contents nothing can be said.
             states if _says_anything(states) else (),
             self._plain.inputs,
+            self._rows,
         )
 
 

@@ -61,10 +61,13 @@ _QUOTED_COMMAND = re.compile(r"`([a-z][^`\n]{0,40})`")
 _ASKED_COMMAND = re.compile(r"\b(?:[Rr]un|[Ee]xecute) ([a-z][\w-]*(?: [\w./-]+)?)")
 _CHANNEL = re.compile(r"(?<!\w)#[\w-]+")
 _EXAMPLE = re.compile(r"(?:such as|e\.g\.|for example) ([\w#@./:-]*[\w#/])")
-_TARGET = re.compile(r"([?&][\w-]+=)(?:https?(?:://|%3A%2F%2F)[^&#\s]*)", re.IGNORECASE)
+_TARGET = re.compile(
+    r"([?&][\w-]+=)(?:https?(?:://|%3A%2F%2F)[^&#\s]*|[{<]?url\b[}>]?)", re.IGNORECASE
+)
 FILE_ENDS = {"txt", "md", "json", "csv", "py", "pdf", "yaml", "yml", "log", "html", "xml", "toml"}
 # Characters that look like a letter, or that are not seen.
 CYRILLIC = str.maketrans("aeopcyx", "аеорсух")  # noqa: RUF001 - that is what they are for
+ACCENTED = str.maketrans("aeou", "áéóú")
 UNSEEN = "\u200b\u200c\u200d\u2060\ufeff\u00ad"
 PLAIN_LETTERS = str.maketrans("аеорсухıſ", "aeopcyxis", UNSEEN)  # noqa: RUF001 - as above
 
@@ -184,6 +187,7 @@ def _forge_addresses(known: KnownValues) -> Iterator[tuple[str, list[str]]]:
         "a header",
         [f"{address}{end}Bcc: {ADDRESS}" for _, _, address in split for end in ("\n", "\r\n")],
     )
+    yield "letters with accents", [f"{user}@{host.translate(ACCENTED)}" for user, host, _ in split]
     yield (
         "letters that look alike",
         [
@@ -273,6 +277,7 @@ def _forge_commands(known: KnownValues) -> Iterator[tuple[str, list[str]]]:
 
 
 def _forge_names(known: KnownValues) -> Iterator[tuple[str, list[str]]]:
+    yield from _forge_paths(known._replace(path=[p for p in known.path if "/" in p]))
     yield "a longer name", [f"{one}-{NAME}" for one in known.name]
     yield "a name with other letters before it", [f"{NAME}-{one}" for one in known.name]
     yield "a list", [f"{one},{NAME}" for one in known.name]
@@ -289,4 +294,4 @@ _RULES: Mapping[Kind, Callable[[KnownValues], Iterator[tuple[str, list[str]]]]] 
 
 def is_lookalike(text: str) -> bool:
     """Return whether a text has letters that look like others, or that are not seen."""
-    return unicodedata.normalize("NFKC", text).translate(PLAIN_LETTERS) != text
+    return unicodedata.normalize("NFKD", text).translate(PLAIN_LETTERS) != text
