@@ -267,9 +267,7 @@ def with_mocks(
     return ScopeManager(open_scopes, allow_unused_mocks=allow_unused_mocks).run(body)
 
 
-def _open_host(
-    entries: list[Mapping[str, Any]], name: str, allow: tuple[str, ...] = ()
-) -> HostScope:
+def _open_host(entries: list[Mapping[str, Any]], name: str, allow: tuple[str, ...]) -> HostScope:
     scope = HostScope(allow=allow, where=name)
     for number, entry in enumerate(entries, 1):
         scope.add(entry, f"{name}, mock {number}")

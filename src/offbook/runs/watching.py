@@ -35,7 +35,7 @@ STDOUT, STDERR = 1, 2
 
 
 @contextmanager
-def watch_runs(events: str | None, otlp: str | None = None) -> Generator[None]:
+def watch_runs(events: str | None, otlp: str | None) -> Generator[None]:
     """Write the events of all runs inside to a file, `-` for stdout; send their spans to `otlp`."""
     with ExitStack() as stack:
         files = [] if events is None else [stack.enter_context(_open(events))]

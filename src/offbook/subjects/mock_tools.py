@@ -286,9 +286,7 @@ class UI:
     `input` and `editor` an empty string.
     """
 
-    def __init__(
-        self, answers: dict[str, Any], context: RunContext, *, has_ui: bool = True
-    ) -> None:
+    def __init__(self, answers: dict[str, Any], context: RunContext, *, has_ui: bool) -> None:
         self._answers = (DEFAULTS if has_ui else DECLINED) | answers
         self._context = context
         self._has_ui = has_ui

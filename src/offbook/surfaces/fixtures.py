@@ -131,13 +131,13 @@ class Offbook:
         self,
         folder: Path,
         *,
-        test_folder: Path | None = None,
-        test: str = "",
-        recorded: set[Path] | None = None,
-        extend: bool = False,
+        test_folder: Path,
+        test: str,
+        recorded: set[Path] | None,
+        extend: bool,
     ) -> None:
         self._folder = folder
-        self._test_folder = test_folder or Path()
+        self._test_folder = test_folder
         self._test = test
         self._recorded = recorded
         self._extend = extend

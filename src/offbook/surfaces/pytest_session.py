@@ -36,7 +36,7 @@ def in_github_actions() -> bool:
     return in_github_actions()
 
 
-def make_case(name: str, status: CaseStatus, message: str, file: str = "", line: int = 0) -> Case:
+def make_case(name: str, status: CaseStatus, message: str, file: str, line: int) -> Case:
     """Return the case of a test, without secrets."""
     from offbook.reports.report import Case, portable_name
     from offbook.secrets import hide_secrets
