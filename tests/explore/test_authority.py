@@ -114,6 +114,29 @@ def test_the_message_has_the_path_from_the_source_to_the_sink():
     assert "with to='mallory@attacker.example'" in finding.message
 
 
+def test_an_attacker_fills_an_object_without_named_properties():
+    written: dict[str, Any] = {}
+    by_name = {"type": "object", "additionalProperties": {"type": "string"}}
+    schema: Any = {"type": "object", "properties": {"files": by_name}}
+
+    def extension(api: Any) -> None:
+        @api.tool("fetch_page", "Fetch a page.", {"type": "object"})
+        def fetch_page(_: Any, __: Any) -> str:
+            return "The fair opens at noon."
+
+        @api.tool("write_files", "Write files.", schema)
+        def write_files(params: Any, _: Any) -> str:
+            written.update(params.get("files", {}))
+            return "written"
+
+    def world() -> Any:
+        written.clear()
+        return session(extensions=[extension], mock_tools=MOCKS), written
+
+    (finding,) = search(Row(world), deadline=None)
+    assert 'sink:   write_files({"files":{"attacker-4711":"attacker-4711"}})' in finding.message
+
+
 def test_the_oracle_can_be_left_out():
     assert search(Row(VULNERABLE_SESSION), without=["authority"], deadline=None) == []
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from offbook.determinism.faults import Faults
+from offbook.exchange.schema_values import properties_of
 from offbook.explore.attack_values import (
     ADDRESS,
     AIMS,
@@ -301,7 +302,8 @@ class Attack:
             case "array":
                 return [choose(name, schema.get("items", {}))]
             case "object":
-                parts = cast("dict[str, Any]", schema.get("properties") or {})
+                others = schema.get("additionalProperties", True)
+                parts = properties_of(schema) or ({} if others is False else {NAME: others})
                 return {key: choose(key, item) for key, item in parts.items()}
             case _:
                 return self._choose_text(name, schema, draw, exists=exists)
