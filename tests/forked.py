@@ -30,9 +30,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from _pytest.pytester import Pytester, RunResult
@@ -270,64 +268,24 @@ def import_offbook() -> None:
 
 
 def start_pytest_faster() -> None:
-    """Leave out searches of pytest in this process: most of the time of a run with one test.
+    """Leave out two searches of pytest in this process: half of the time of a run with one test.
 
     For each name in PYTEST_PLUGINS, it reads the entry points of all packages, although the name is
     that of a module. In each module and plugin, it unwraps every function to find a fixture that
-    another decorator hides, and looks at every attribute to find a fixture at all. It looks up
-    each hook as if it could be a descriptor, and reads its signature again in every run.
+    another decorator hides.
     """
-    from _pytest.fixtures import FixtureFunctionDefinition, FixtureManager
+    from _pytest.fixtures import FixtureManager
     from pluggy import PluginManager
 
-    decorators: Any = import_module("pluggy._decorators")
-    implementations: Any = import_module("pluggy._impl")
-    manager: Any = import_module("pluggy._manager")
     load = PluginManager.load_setuptools_entrypoints
-    parse = FixtureManager.parsefactories
-    find_hook = manager._static_hook_attr
-    read_names = decorators.varnames
-    names = WeakKeyDictionary[FunctionType, Any]()
 
     def load_entry_points(self: PluginManager, group: str, name: str | None = None) -> int:
         return 0 if name is not None and "." in name else load(self, group, name)
 
     def ignore(self: FixtureManager, name: str, obj: object) -> None: ...
 
-    def parse_fixtures(self: FixtureManager, *args: Any, **keywords: Any) -> None:
-        if "holder" in keywords:
-            holder = keywords["holder"]
-            kind = holder if isinstance(holder, type | ModuleType) else type(holder)
-            spaces = [kind] if isinstance(kind, ModuleType) else kind.__mro__
-            values = (value for space in spaces for value in vars(space).values())
-            if not any(type(value) is FixtureFunctionDefinition for value in values):
-                return
-        parse(self, *args, **keywords)
-
-    def find_function(obj: object, name: str) -> Any:
-        if isinstance(obj, ModuleType):
-            value = vars(obj).get(name)
-        elif isinstance(obj, type) or name in manager._instance_dict(obj):
-            value = None
-        else:
-            spaces = (vars(kind) for kind in type(obj).__mro__)
-            value = next((space[name] for space in spaces if name in space), None)
-        if type(value) is not FunctionType:
-            return find_hook(obj, name)
-        return value, value if isinstance(obj, ModuleType) else value.__get__(obj)
-
-    def read_names_once(function: Any, **options: Any) -> Any:
-        if type(function) is not FunctionType or any(options.values()):
-            return read_names(function, **options)
-        if function not in names:
-            names[function] = read_names(function)
-        return names[function]
-
     PluginManager.load_setuptools_entrypoints = load_entry_points
     FixtureManager._check_for_wrapped_fixture = ignore  # type: ignore[method-assign] # pyright: ignore[reportPrivateUsage]
-    FixtureManager.parsefactories = parse_fixtures
-    manager._static_hook_attr = find_function
-    implementations.varnames = decorators.varnames = read_names_once
 
 
 # --- the server
