@@ -1,13 +1,11 @@
 """Fixtures and settings of all tests."""
 
 import compileall
-import contextlib
 import gc
 import itertools
 import os
 import signal
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -270,7 +268,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         # The processes that tests start write no bytecode, so they would compile again and again.
         compileall.compile_dir(ROOT / "src", quiet=1)
     if session.config.pluginmanager.has_plugin("dsession"):
-        rewrite_assertions(session.config)
         return  # the process that starts xdist's workers runs no test
     os.environ.update(PYTEST_VARIABLES, PYTHONDONTWRITEBYTECODE="1")
     # Imported now rather than by the first test that uses it: a run of pytest in this process
@@ -281,27 +278,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     forked.start_pytest_faster()
     if hasattr(session.config, "workerinput") and not session.config.getoption("xmlpath"):
         send_fewer_reports(session.config)
-
-
-def rewrite_assertions(config: pytest.Config) -> None:
-    """Rewrite the tests that changed, as pytest does when it imports them, and write the bytecode.
-
-    In a fresh checkout that takes 18 s of the processor, and each worker would do it.
-    """
-    rewrite: Any = import_module("_pytest.assertion.rewrite")
-    state = config.stash[rewrite.assertstate_key]
-    paths = [Path(config.invocation_params.dir, arg.partition("::")[0]) for arg in config.args]
-    files = [file for path in paths for file in (path.rglob("test_*.py"), [path])[path.is_file()]]
-    for file in files:
-        folder = rewrite.get_cache_dir(file)
-        bytecode = folder / (file.stem + rewrite.PYC_TAIL)
-        if bytecode.exists() and bytecode.stat().st_mtime > file.stat().st_mtime:
-            continue
-        # A worker shows what cannot be read.
-        with contextlib.suppress(OSError, SyntaxError, ValueError):
-            if rewrite.try_makedirs(folder):
-                digest, code = rewrite._rewrite_test(file, config)
-                rewrite._write_pyc(state, code, digest, bytecode)
 
 
 def send_fewer_reports(config: pytest.Config) -> None:
