@@ -135,18 +135,6 @@ def test_a_function_that_makes_the_agent_needs_no_key(monkeypatch: pytest.Monkey
     open_target(make, {}).dispose(failed=True)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="it has no such signals")
-def test_a_signal_that_is_ignored_cancels_no_command(folder: Path):
-    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        options = ("--only", "cancellation/sigint", "--only", "baseline/answer", "--json")
-        outcome = run(folder, "Hi", *options, "--", sys.executable, "shop.py", "{prompt}")
-    finally:
-        signal.signal(signal.SIGINT, ignored)
-    row = json.loads(outcome.stdout)["scenarios"][-1]
-    assert (row["outcome"], row["rule"]) == ("unknown", "not applicable")
-
-
 def test_an_agent_that_ends_its_process_broke(tmp_path: Path):
     found = check(Agent("exits"), "calls/unknown-tool", folder=tmp_path)
     exited = found["calls/unknown-tool"]

@@ -305,10 +305,6 @@ class ScenarioModel:
             kind = "a command" if self.loop is None else "an agent in this process"
             self.not_applicable = f"{how} is not for {kind}"
             return
-        if how == "SIGINT" and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            # The command inherits it.
-            self.not_applicable = "SIGINT is ignored here, as in the background of a shell"
-            return
         self.cancelled = True
         self.cancel(how)
         await asyncio.sleep(IGNORED)
