@@ -25,7 +25,16 @@ from offbook.exchange import (
     ToolResult,
     user,
 )
-from offbook.trace import CHANGE, ConversationChange, Events, Hub, KeptEvents, TracedSource
+from offbook.trace import (
+    CHANGE,
+    ConversationChange,
+    Event,
+    Events,
+    Hub,
+    KeptEvents,
+    TracedSource,
+    find_denied,
+)
 
 Messages = list[Message]
 
@@ -1229,3 +1238,28 @@ def test_other_quotes_are_no_change():
     written = says("Input: {'city': 'Paris'}")  # as LlamaIndex writes what its model said
     talk = Talk([says('Input: {"city": "Paris"}')])
     assert talk.send([asked], [asked, written, user("And now?")]) == []
+
+
+# --- A person who denied a tool
+
+ASKS = Event(1, "tool.start", {"tool": "pay", "input": {"to": 7}, "call_id": "c"})
+DENIED, APPROVED = (
+    Event(2, "person.asked", {"tool": "pay", "input": {"to": 7}, "answer": answer})
+    for answer in ("deny", "allow")
+)
+UNRUN = Event(3, "tool.end", {"call_id": "c", "ran": False})
+
+
+@pytest.mark.parametrize(
+    "events, found",
+    [
+        ([DENIED, ASKS], True),
+        ([DENIED, ASKS, Event(3, "tool.end", {"call_id": "c"})], True),
+        ([DENIED, APPROVED, ASKS], False),
+        ([DENIED, ASKS, UNRUN], False),
+        ([ASKS, DENIED], False),
+    ],
+    ids=["runs", "runs and ends", "is approved later", "asks first", "ran before"],
+)
+def test_a_tool_that_runs_although_a_person_denied_it_is_found(events: list[Event], *, found: bool):
+    assert bool(find_denied(events)) is found

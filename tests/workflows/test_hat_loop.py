@@ -205,9 +205,9 @@ async def test_event_files_are_read_like_tags(tmp_path: Path, name: str):
         turns = 0
 
         async def prompt(self, text: str, /) -> str:
-            assert self._context.variables["OFFBOOK_HAT"] in text
-            assert self._context.deadline
-            assert self._context.deadline > 0
+            assert self.context.variables["OFFBOOK_HAT"] in text
+            assert self.context.deadline
+            assert self.context.deadline > 0
             self.turns += 1
             with log.open("a") as file:
                 topic = "build.task" if self.turns == 1 else "LOOP_COMPLETE"

@@ -89,7 +89,7 @@ class RepeatingAgent(ModelAgent):
 
     async def prompt(self, _: str, /) -> str:
         self._n += 1
-        return self._do(self._context, self._n)
+        return self._do(self.context, self._n)
 
 
 @pytest.mark.parametrize("reason", ENDINGS)

@@ -227,7 +227,7 @@ def _check_wrong_calls(evidence: ScenarioEvidence) -> str:
 
 
 def _check_denials(evidence: ScenarioEvidence) -> str:
-    ran = find_denied(evidence.run.events.named(PERSON, TOOL_START))
+    ran = find_denied(evidence.run.events.named(PERSON, TOOL_START, TOOL_END))
     return f"ran {ran.get('tool')} after a person had denied it" if ran else ""
 
 

@@ -409,14 +409,14 @@ class ArgumentValues:
                 ]
             case "object":
                 required, parts = set(schema.get("required", ())), properties_of(schema)
-                others = schema.get("additionalProperties", True)
+                others: Any = schema.get("additionalProperties", True)
                 if not parts and others is not False and depth < MAX_DEPTH:
                     if odd and draw.happens(0.5):
                         return {}
                     # Keys of one's own: the names of files, labels or headers.
                     count = draw.random.randint(1, 2)
                     texts = [self._text({}, draw, path, odd=False) for _ in range(count)]
-                    item = others if isinstance(others, dict) else {"type": "string"}
+                    item = {"type": "string"} if others is True else others
                     parts = dict.fromkeys(sorted(required) or filter(_is_text, texts), item)
                     required = {*parts}
                 return {

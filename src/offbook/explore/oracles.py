@@ -28,6 +28,7 @@ from offbook.trace.events import (
     REPLY,
     REQUEST,
     TOOL_CALL,
+    TOOL_END,
     TOOL_START,
     ConversationChange,
     Verdict,
@@ -411,7 +412,8 @@ def _check_growth(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
 def _check_denials(evidence: RunEvidence) -> Iterator[tuple[str, str]]:
     """Yield the tools that ran with an input that a person had denied."""
     events = evidence.run.events
-    if events.count(PERSON) and (ran := find_denied(events.named(PERSON, TOOL_START))):
+    names = (PERSON, TOOL_START, TOOL_END)
+    if events.count(PERSON) and (ran := find_denied(events.named(*names))):
         tool = str(ran.get("tool"))
         yield tool, f"{tool} ran with {ran.get('input')} after a person had denied it"
 

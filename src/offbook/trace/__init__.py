@@ -17,7 +17,7 @@ __getattr__ = lazy_getattr(
         "globs": "Glob",
         "correlation": "CORRELATION_ID parse_traceparent run_span_id",
         "hub": "Hub NameFilter check_name_filter name_matches",
-        "integrity": "HistoryComparison Said find_changes",
+        "integrity": "HistoryComparison Said find_changes find_denied",
         "instrument": "SeenTool TracedSource",
         "matching": "MISSING Mismatch contains parse_pointer render_value resolve_pointer"
         " text_matches values_equal LiteralPattern TrustedPattern compile_pattern AlignedRow"

@@ -52,6 +52,7 @@ from offbook.trace.instrument import TracedSource as TracedSource
 from offbook.trace.integrity import HistoryComparison as HistoryComparison
 from offbook.trace.integrity import Said as Said
 from offbook.trace.integrity import find_changes as find_changes
+from offbook.trace.integrity import find_denied as find_denied
 from offbook.trace.matching import MISSING as MISSING
 from offbook.trace.matching import AlignedRow as AlignedRow
 from offbook.trace.matching import LiteralPattern as LiteralPattern

@@ -48,7 +48,7 @@ from offbook.trace.conversation_parts import (
     result_key,
     text_key,
 )
-from offbook.trace.events import TOOL_START, UNSET, ConversationChange
+from offbook.trace.events import PERSON, TOOL_START, UNSET, ConversationChange
 from offbook.trace.executions import same_result, to_result_content
 from offbook.trace.part_index import CallIndex, TextIndex, common_length
 from offbook.trace.shortened_results import is_shortened
@@ -685,19 +685,26 @@ def compare_executions(reader: ExecutionReader) -> list[ConversationChange]:
 def find_denied(events: Iterable[Event]) -> dict[str, Any]:
     """Return the start of a tool that ran as a person had denied it; it is empty if none did.
 
-    The events are those of persons and of tools that started.
+    The events are those of persons and of tools that started and ended. A tool that asks the person
+    first has an end that says it did not run.
     """
+    events = [*events]
+    asked_first = {_execution_of(event) for event in events if event.data.get("ran") is False}
     denied: list[tuple[Any, Any]] = []
     for event in events:
         key = (event.data.get("tool"), event.data.get("input"))
         if event.event == TOOL_START:
-            if key in denied:
+            if key in denied and _execution_of(event) not in asked_first:
                 return event.data
         elif event.data.get("answer") == "deny":
             denied.append(key)
-        elif key in denied:
+        elif event.event == PERSON and key in denied:
             denied.remove(key)
     return {}
+
+
+def _execution_of(event: Event) -> tuple[Any, Any]:
+    return event.data.get("call_id"), event.data.get("number", 1)
 
 
 def _text_of(result: ToolResultData) -> str:

@@ -225,7 +225,7 @@ def test_a_child_pi_is_served_by_its_role(write_extension: WriteExtension):
 @pytest.mark.parametrize("tool", ["sleep", pytest.param("spin", marks=whole)])
 def test_a_tool_that_hangs_ends_with_the_deadline(tool: str, monkeypatch: pytest.MonkeyPatch):
     with drive(Pi(extensions=[EXTENSION]), auto_assert=False) as t:
-        monkeypatch.setattr(t.subject, "_deadline", 2.0)  # not for the start
+        monkeypatch.setattr(t.subject, "deadline", 2.0)  # not for the start
         with pytest.raises(DeadlineExceeded, match="still running after 2 s"):
             t.run(when("x", [call(tool), say("ok")]))
 
@@ -236,7 +236,7 @@ def test_an_unkillable_extension_and_its_daemon_are_gone_at_the_deadline(
 ):
     noted = tmp_path / "pids"
     with drive(Pi(extensions=[write_extension(UNKILLABLE)]), auto_assert=False) as t:
-        monkeypatch.setattr(t.subject, "_deadline", 10.0)
+        monkeypatch.setattr(t.subject, "deadline", 10.0)
         with pytest.raises(DeadlineExceeded):
             t.run(when("x", [call("hang", {"file": str(noted)}), say("ok")]))
         pids = [int(pid) for pid in noted.read_text().split()]
@@ -250,7 +250,7 @@ def test_a_dialog_whose_answer_hangs_ends_with_the_deadline(monkeypatch: pytest.
 
     pi = Pi(extensions=[EXTENSION], mock_ui={"confirm": never})
     with drive(pi, auto_assert=False) as t:
-        monkeypatch.setattr(pi, "_deadline", 2.0)
+        monkeypatch.setattr(pi, "deadline", 2.0)
         with pytest.raises(DeadlineExceeded):
             t.run(when("x", [call("greet", {"name": "Bob"}), say("ok")]))
 
