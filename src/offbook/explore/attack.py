@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from offbook.determinism.faults import Faults
 from offbook.exchange.schema_values import properties_of
+from offbook.exchange.tool_effects import split_words
 from offbook.explore.attack_values import (
     ADDRESS,
     AIMS,
@@ -47,7 +48,7 @@ from offbook.explore.moves import (
     remove_instruction,
 )
 from offbook.explore.plain_tools import PlainTools, ToolData, find_functions
-from offbook.explore.tool_policy import ToolPolicy, split_words
+from offbook.explore.tool_policy import ToolPolicy
 from offbook.runs.wiring import start_faults
 from offbook.secrets import is_secret_name
 

@@ -12,8 +12,8 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from offbook.exchange.tool_effects import split_words
 from offbook.explore.moves import find_in_text
-from offbook.explore.tool_policy import split_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

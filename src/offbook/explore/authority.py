@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 import msgspec
 
 from offbook.determinism.faults import INSTRUCTION
+from offbook.exchange.tool_effects import split_words
 from offbook.explore.attack_values import is_lookalike
 from offbook.explore.moves import GeneratedCall, has_place, remove_instruction
-from offbook.explore.tool_policy import ToolPolicy, split_words
+from offbook.explore.tool_policy import ToolPolicy
 from offbook.secrets import excerpt
 from offbook.sources.playbook.actions import Call
 from offbook.trace.events import FAULT, PERSON, REQUEST

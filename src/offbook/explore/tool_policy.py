@@ -14,7 +14,6 @@ import msgspec
 
 from offbook.errors import UsageError
 from offbook.exchange.tool_effects import classify
-from offbook.exchange.tool_effects import split_words as split_words  # noqa: PLC0414 - of `attack`
 
 if TYPE_CHECKING:
     from offbook.exchange.model import Tool
