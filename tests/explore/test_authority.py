@@ -175,6 +175,9 @@ TOOLS = {
     "bash command": (False, True),
     "slack_post channel text": (False, True),
     "add_user name": (False, True),
+    "upload_log url": (False, True),
+    "invite_user name": (False, True),
+    "list_uploads": (True, False),
     "http_request url method body": (True, True),
 }
 

@@ -126,7 +126,7 @@ def _classify(name: str, description: str, parameters: tuple[str, ...]) -> ToolC
     outside = bool(others) and not (verb == "list" and others <= NAMES)
     if verb in POWERFUL and not (HARMLESS & {*words}):
         # `mail_count(…)` has no receiver; `mail(to, text)` has one.
-        needs_receiver = verb in OUTSIDE and verb not in {"post", "issue"}
+        needs_receiver = verb in OUTSIDE and verb not in {"post", "issue", "upload", "invite"}
         if not needs_receiver or SINK_PARAMETERS & given:
             return ToolClass(sink=True)
     if "add" in words and ADDED & {*words}:
