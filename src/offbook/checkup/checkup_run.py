@@ -89,7 +89,28 @@ class CheckupResult(msgspec.Struct, frozen=True):
 def play(
     target: object, scenario: CheckupScenario, prompt: str, trace: Path, known: KnownAgent
 ) -> CheckupResult:
-    """Play a scenario; `known` is what the baseline has shown."""
+    """Play a scenario; `known` is what the baseline has shown.
+
+    Many agents ask a person before a powerful tool only. So if nobody was asked, that tool is
+    called, with a mock in its place.
+    """
+    found = _play_once(target, scenario, prompt, trace, known, _list_mocks(scenario, known))
+    unasked = scenario.group == "people" and found.rule == "not played"
+    if unasked and known.sink not in {"", found.tool}:
+        known = msgspec.structs.replace(known, tool=known.sink)
+        again = _play_once(target, scenario, prompt, trace, known, {known.sink: "done"})
+        return found if again.rule == "not applicable" else again
+    return found
+
+
+def _play_once(
+    target: object,
+    scenario: CheckupScenario,
+    prompt: str,
+    trace: Path,
+    known: KnownAgent,
+    mocks: dict[str, Any],
+) -> CheckupResult:
     model = ScenarioModel(
         scenario.script,
         prompt,
@@ -102,7 +123,7 @@ def play(
 
     def open_rehearsal() -> Rehearsal:
         with use_defaults(defaults):
-            return open_target(target, _list_mocks(scenario, known))
+            return open_target(target, mocks)
 
     judge_run = partial(_judge, scenario, model, known)
     try:

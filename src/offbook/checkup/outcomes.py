@@ -148,7 +148,7 @@ def _check_played(evidence: ScenarioEvidence) -> str:
         place = "tools" if scenario.group == "tools" else "requests"
         return f"no fault reached the {place} of this agent"
     if scenario.group == "people" and not evidence.run.events.named(PERSON):
-        return "the agent asks no person before it runs a tool"
+        return f"the agent asks no person before it runs {evidence.model.tool}"
     if scenario.group == "cancellation" and not evidence.model.cancelled:
         return "the agent ended before it could be cancelled"
     if scenario.injects and not _was_demanded(evidence):
