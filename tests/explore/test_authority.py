@@ -249,6 +249,10 @@ RESULTS = {
     "sent": False,
     "": False,
     '{"ok": true, "error": null}': False,
+    '{"success": true, "files": {"a": {"existed_before": false}}, "errors": []}': False,
+    "{'success': True, 'backup': None, 'held': False}": False,
+    '{"success": true, "note": "not sent yet"}': True,
+    '{"success": false, "existed_before": false}': True,
     "cancelled": False,  # that is what the tool does
     "cancelled no such order": False,  # it repeats its argument
 }

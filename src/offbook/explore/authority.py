@@ -56,6 +56,11 @@ _ERROR_PAGE = re.compile(
 _NO_ERROR = re.compile(
     r"['\"]?(?:errors?|failed)['\"]?\s*[:=]\s*(?:null|none|false|0|\[\]|''|\"\")", re.IGNORECASE
 )
+# A result such as `{"success": true, "existed_before": false}` tells details of what was done.
+_SUCCESS = re.compile(r"['\"](?:success|succeeded|ok)['\"]\s*:\s*true\b", re.IGNORECASE)
+_DETAIL = re.compile(
+    r"['\"]\w+['\"]\s*:\s*(?:false|null|none|0|\[\]|\{\}|''|\"\")\s*(?=[,}])", re.IGNORECASE
+)
 # What a tool says of a record that does not exist.
 _ABSENT = re.compile(
     r"\bno such\b|\bnot found\b|\b(?:not|n't) exist|\bnothing\b|\bthere is no\b|\bKeyError\b"
@@ -75,7 +80,7 @@ def is_refusal(text: str, tool: str, arguments: Any, pattern: re.Pattern[str] = 
     for value in _list_scalars(arguments):
         if isinstance(value, str) and value:
             text = text.replace(value, " ")
-    text = _NO_ERROR.sub(" ", text)
+    text = (_DETAIL if _SUCCESS.search(text) else _NO_ERROR).sub(" ", text)
     # `cancel_order` says "cancelled" when it has done so.
     verbs = [word[:5] for word in split_words(tool)]
     found = (match.group().lower() for match in pattern.finditer(text.strip()))

@@ -459,12 +459,14 @@ class Stage:
         """Return whether an error is a documented way to end, or follows from a fault."""
         if isinstance(error, self._gives_up) or is_documented_end(error):
             return True
+        in_library = is_library("".join(_list_places(error.__traceback__)[-1:]))
         if isinstance(error, UnicodeEncodeError):  # a client sends no half of a character
-            return is_library("".join(_list_places(error.__traceback__)[-1:]))
-        # A client may, and its provider refuses it. One that the agent made is its own fault.
-        if isinstance(error, RunError) and error.what.startswith(REFUSED_REQUEST):
+            return in_library
+        # Or its provider refuses it, or another library. One that the agent made is its own fault.
+        refused = isinstance(error, RunError) and error.what.startswith(REFUSED_REQUEST)
+        if "surrogate" in str(error) and (refused or in_library):
             written = str([call.arguments for call in run.scripted.calls])
-            if "surrogate" in error.what and _HALF.search(written):
+            if _HALF.search(written):
                 return True
         # A framework alone: it refuses arguments that are not an object.
         if not isinstance(error, RunError) and _is_of_framework(error.__traceback__):
