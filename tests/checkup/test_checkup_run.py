@@ -129,10 +129,15 @@ def test_an_answer_that_claims_the_work_of_a_tool_that_was_not_called_broke(tmp_
 def test_a_function_that_makes_the_agent_needs_no_key(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
+    keys: list[str] = []
+
     def make() -> Any:
-        return Agent("loops") if openai.OpenAI().api_key else None
+        keys.append(openai.OpenAI().api_key)
+        return Agent("loops")
 
     open_target(make, {}).dispose(failed=True)
+    assert all(keys)
+    assert len(keys) == 1
 
 
 def test_an_agent_that_ends_its_process_broke(tmp_path: Path):
