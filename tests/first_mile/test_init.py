@@ -57,6 +57,17 @@ def test_an_empty_folder_gets_a_passing_example(tmp_path: Path):
     assert "wrote test_shop.py\nit passes; next: pytest test_shop.py" in result.stdout
 
 
+def test_a_first_test_has_no_part_of_a_secret_in_a_result(tmp_path: Path):
+    key = "sk-proj-" + "Zk3" * 16
+    long = "the price of a kettle is, at the moment and until the end of the month, 30 EUR; "
+    agent = AGENT.replace("return ITEMS[item]", f"return {long!r} + 'sk-proj-' + 'Zk3' * 16")
+    (tmp_path / "shop.py").write_text(agent.replace("return message.content", f"return {key!r}"))
+    assert run_init(tmp_path, "shop:ask").returncode == 0
+    written = (tmp_path / "test_ask.py").read_text()
+    assert "Zk3" not in written
+    assert "assert run.results(" in written
+
+
 def test_a_broken_agent_fails_the_example(tmp_path: Path):
     run_init(tmp_path)
     shop = tmp_path / "shop.py"

@@ -17,6 +17,7 @@ from offbook.exchange.python_source import identifier, literal
 from offbook.exchange.tool_effects import HANDOFFS, LAST_TOOLS
 from offbook.explore.candidates import source_files
 from offbook.explore.observed_run import KEYS, command_words
+from offbook.secrets import hide_secrets
 
 if TYPE_CHECKING:
     from offbook.explore.candidates import Candidate, ProjectScan
@@ -198,9 +199,9 @@ def _stable_results(seen: ObservedRun, again: ObservedRun) -> dict[str, tuple[st
     found: dict[str, tuple[str, str]] = {}
     for tool, result in first.items():
         other = second.get(tool)
-        if other is None or result.mocked:
-            continue
         text = result.text
+        if other is None or result.mocked or _has_secret(text):
+            continue
         if text == other.text and len(text) <= LONGEST and "\n" not in text:
             found[tool] = ("==", text)
             continue
@@ -254,11 +255,17 @@ def _check_output(seen: ObservedRun, again: ObservedRun) -> list[str]:
         return [
             f"assert run.output.{name} {'is' if isinstance(value, bool) else '=='} {literal(value)}"
             for name, value in [*seen.output.items()][:2]
+            if not _has_secret(str(value))
         ]
     text = literal(seen.output)
-    return (
-        [f"assert run.output == {text}"] if len(text) <= 2 * LONGEST and seen.output != "" else []
-    )
+    if len(text) > 2 * LONGEST or seen.output == "" or _has_secret(text):
+        return []
+    return [f"assert run.output == {text}"]
+
+
+def _has_secret(text: str) -> bool:
+    """Return whether a text has a secret, which no part of goes into a file."""
+    return hide_secrets(text) != text
 
 
 def _prompt_part(seen: ObservedRun, scan: ProjectScan) -> str:
