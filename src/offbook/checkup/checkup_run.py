@@ -91,7 +91,7 @@ def play(
 ) -> CheckupResult:
     """Play a scenario; `known` is what the baseline has shown.
 
-    Many agents ask a person before a powerful tool only. So if nobody was asked, that tool is
+    Many agents ask a person before a powerful tool only. So if there was no question, that tool is
     called, with a mock in its place.
     """
     found = _play_once(target, scenario, prompt, trace, known, _list_mocks(scenario, known))

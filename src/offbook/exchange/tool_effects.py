@@ -120,7 +120,7 @@ def _classify(name: str, description: str, parameters: tuple[str, ...]) -> ToolC
         first = described[0]
         stems = (first, first.removesuffix("s"), first.removesuffix("es"))
         verb = next((word for word in stems if _is_verb(word)), "")
-        if described[:2] == ["ask", "for"]:  # a request, which returns no text of others
+        if described[:2] == ["ask", "for"]:  # a request, which returns no text
             return ToolClass()
     others = OUTSIDE & {*words, *given, *described}
     outside = bool(others) and not (verb == "list" and others <= NAMES)

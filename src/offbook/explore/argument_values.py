@@ -413,7 +413,7 @@ class ArgumentValues:
                 if not parts and others is not False and depth < MAX_DEPTH:
                     if odd and draw.happens(0.5):
                         return {}
-                    # Keys of one's own: the names of files, labels or headers.
+                    # Any keys: the names of files, labels or headers.
                     count = draw.random.randint(1, 2)
                     texts = [self._text({}, draw, path, odd=False) for _ in range(count)]
                     item = {"type": "string"} if others is True else others
